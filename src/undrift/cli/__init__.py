@@ -1,0 +1,58 @@
+"""The command line: one file per command. Bad requests end in one sentence and exit code 2, failed runs in 1."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from undrift.errors import BadRequest, RunFailed
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.exit(command(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def command(arguments: list[str]) -> int:
+    """Run one command and return its exit code. The sentences of errors are ours whatever library reads the words."""
+    from undrift.cli.app import app, known_options
+
+    try:
+        result = app(args=arguments, standalone_mode=False, prog_name="undrift")
+        return result if isinstance(result, int) else 0
+    except BadRequest as error:
+        return say(str(error), 2)
+    except RunFailed as error:
+        return say(str(error), 1)
+    except KeyboardInterrupt:
+        return say("stopped", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        return say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
+    except Exception as error:
+        kind = type(error).__name__
+        if kind in ("Exit", "Abort"):
+            return int(getattr(error, "exit_code", 130))
+        if hasattr(error, "format_message"):
+            return say(sentence(error, arguments, known_options), 2)
+        raise
+
+
+def sentence(error: Exception, arguments: list[str], known_options: Sequence[str]) -> str:
+    """Our words for what the option parser refuses."""
+    from undrift.cli.app import commands
+    from undrift.errors import unknown
+
+    name = getattr(error, "option_name", None)
+    if type(error).__name__ == "NoSuchOption" and name:
+        return str(unknown("option", str(name), known_options))
+    text = str(getattr(error, "message", "") or error)
+    if text.startswith("No such command"):
+        return str(unknown("command", next((a for a in arguments if not a.startswith("-")), ""), commands))
+    return f"{text.rstrip('.')}; `undrift {arguments[0] if arguments else ''} --help` shows how"
+
+
+def say(text: str, code: int) -> int:
+    print(f"undrift: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,61 @@
+"""A run as it goes by: a bar on a terminal, plain lines without one, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Progress:
+    """Watches one run. Everything goes to stderr; `log` gets every round as a plain line."""
+
+    def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
+        self.quiet, self.label = quiet, label
+        self.log = Path(log).open("a") if log else None
+        self.bar: Any = None
+        self.began_at = self.said_at = time.monotonic()
+
+    def began(self, setup: Any, engine: Any) -> None:
+        for sentence in setup.said:
+            self.line(f"note: {sentence}")
+        self.line(f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
+                  f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)")  # fmt: skip
+        self.line(engine.plan_line)
+        self.began_at = self.said_at = time.monotonic()
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                           TextColumn("accuracy {task.fields[accuracy]}"), TimeRemainingColumn(),
+                           console=Console(stderr=True))  # fmt: skip
+            self.task = self.bar.add_task(self.label or setup.method.name, total=setup.plan.rounds, accuracy="—")
+            self.bar.start()
+
+    def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+        shown = "—" if accuracy is None else f"{accuracy:.4f}"
+        if self.log is not None:
+            print(f"round {round + 1}/{rounds} accuracy {shown} {seconds:.3f} s", file=self.log, flush=True)
+        if self.quiet:
+            return
+        if self.bar is not None:
+            self.bar.update(self.task, completed=round + 1, accuracy=shown)
+        elif time.monotonic() - self.said_at > 5 or round + 1 == rounds:
+            left = (time.monotonic() - self.began_at) / (round + 1) * (rounds - round - 1)
+            print(f"round {round + 1}/{rounds}  accuracy {shown}  {left:.0f} s left", file=sys.stderr, flush=True)
+            self.said_at = time.monotonic()
+
+    def line(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+        if self.log is not None:
+            print(text, file=self.log, flush=True)
+
+    def end(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        if self.log is not None:
+            self.log.close()

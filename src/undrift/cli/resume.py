@@ -1,0 +1,50 @@
+"""`undrift resume`: go on where a run stopped."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from undrift.cli.run import show
+from undrift.errors import BadRequest
+
+
+def add(app: typer.Typer) -> None:
+    app.command("resume")(resume)
+
+
+def resume(
+    run: str = typer.Argument(..., help="the run's folder"),
+    rounds: str | None = typer.Option(None, "--rounds", help="give the run this many rounds in all"),
+    engine: str | None = typer.Option(None, "--engine", help="another engine than before"),
+    workers: str | None = typer.Option(None, "--workers", help="another number of workers"),
+    json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+    quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
+    log: str | None = typer.Option(None, "--log", help="append every round to this file"),
+) -> None:
+    """Go on where a run stopped; with --rounds, give a finished one more."""
+    from undrift.cli.progress import Progress
+    from undrift.cli.settings import read
+    from undrift.reopen import load
+    from undrift.reopen import resume as go_on
+
+    asked = read({k: v for k, v in {"rounds": rounds, "engine": engine, "workers": workers}.items() if v is not None})
+    more = asked.pop("rounds", None)
+    before = load(run)
+    planned = before.setup.plan.rounds
+    if more is not None and more < before.world.round:
+        raise BadRequest(f"the run has done {before.world.round} rounds already; --rounds {more} is less than that")
+    if before.world.round >= (more or planned):
+        if not quiet:
+            print(f"{run} is finished: {before.world.round} rounds; --rounds N gives it more", file=sys.stderr)
+        show(before.summary, json, quiet)
+        return
+    if more is not None and more > planned and not quiet:
+        print("schedules stay as they were resolved at the start of the run", file=sys.stderr)
+    progress = Progress(quiet, log)
+    try:
+        result = go_on(run, rounds=more, watcher=progress, **asked)
+    finally:
+        progress.end()
+    show(result.summary, json, quiet)

@@ -1,0 +1,61 @@
+"""`undrift run`: one run."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from undrift.cli.settings import with_options
+from undrift.errors import BadRequest
+
+
+def add(app: typer.Typer) -> None:
+    app.command("run")(with_options(run))
+
+
+def run(
+    given: dict[str, Any],
+    file: str | None = typer.Argument(None, help="a run.toml to repeat; options override it"),
+    json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+    quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
+    log: str | None = typer.Option(None, "--log", help="append every round to this file"),
+) -> None:
+    """One run on the embedded or your own data."""
+    from undrift.cli.progress import Progress
+    from undrift.options import read_toml
+    from undrift.runner import run as start
+
+    table = {}
+    if file is not None:
+        table = read_toml(Path(file) / "run.toml" if Path(file).is_dir() else Path(file))
+        if any(isinstance(v, str) and v.startswith("object:") for v in [*table.values(), *table.get("parts", [])]):
+            raise BadRequest(f"{file} names objects that text cannot make; repeat it in Python with ud.run(…)")
+    if "method" in given:
+        table.pop("parts", None)
+    given = {**table, **given}
+    progress = Progress(quiet, log)
+    try:
+        result = start(given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), **given)
+    finally:
+        progress.end()
+    show(result.summary, json, quiet)
+
+
+def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
+    """The end of a run: a table for eyes, an object for scripts."""
+    from undrift.study.tables import legend, stage_table, text_table
+
+    if not quiet:
+        eyes = sys.stderr if json else sys.stdout
+        print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=eyes)
+        for failure in summary["failures"][:5]:
+            who = "a worker" if failure["client"] is None else f"client {failure['client']}"
+            print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=eyes)
+        if summary["run"]:
+            print(f"kept in {summary['run']}", file=eyes)
+    if json:
+        print(json_module.dumps(summary))

@@ -1,0 +1,60 @@
+"""`undrift runs`: what lies under runs/."""
+
+from __future__ import annotations
+
+import json as json_module
+import shutil
+from pathlib import Path
+
+import typer
+
+from undrift.errors import BadRequest
+
+
+def add(app: typer.Typer) -> None:
+    app.command("runs")(runs)
+
+
+def runs(
+    folder: str = typer.Argument("runs", help="where to look"),
+    remove: str | None = typer.Option(None, "--remove", help="delete the run of this name"),
+    json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
+) -> None:
+    """List runs, newest last; --remove NAME deletes one."""
+    from undrift.options import read_toml
+    from undrift.reopen import run_folder
+    from undrift.result import rows_of
+    from undrift.store.vault import locked
+
+    if remove is not None:
+        path = Path(remove) if (Path(remove) / "run.toml").exists() else Path(folder) / remove
+        path = run_folder(path)
+        import os
+
+        os.close(locked(path))
+        shutil.rmtree(path)
+        typer.echo(f"removed {path}")
+        return
+    if not Path(folder).is_dir():
+        if folder != "runs":
+            raise BadRequest(f"there is no folder {folder}")
+        typer.echo("[]" if json else "no runs yet; `undrift run` makes one")
+        return
+    found = []
+    for toml in sorted(Path(folder).rglob("run.toml"), key=lambda p: p.stat().st_mtime):
+        try:
+            options = read_toml(toml)
+            done = rows_of(toml.parent, "SELECT COUNT(*) FROM rounds")[0][0]
+            last = rows_of(toml.parent, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round DESC LIMIT 1")
+        except BadRequest:
+            continue
+        found.append({"run": str(toml.parent), "method": options["method"], "data": options["data"], "rounds": done,
+                      "of": options["rounds"], "accuracy": last[0][0] if last else None})  # fmt: skip
+    if json:
+        typer.echo(json_module.dumps(found))
+        return
+    from undrift.study.tables import percent, text_table
+
+    rows = [["run", "method", "data", "rounds", "G"]]
+    rows += [[f["run"], f["method"], f["data"], f"{f['rounds']}/{f['of']}", percent(f["accuracy"])] for f in found]
+    typer.echo(text_table(rows) if found else "no runs yet; `undrift run` makes one")

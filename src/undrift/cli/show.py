@@ -1,0 +1,65 @@
+"""`undrift show`: the essence of a run in the terminal."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Any
+
+import typer
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def add(app: typer.Typer) -> None:
+    app.command("show")(show)
+
+
+def show(
+    run: str = typer.Argument(..., help="the run's folder"),
+    json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+) -> None:
+    """What a run did: method, stages, curve, who was left out."""
+    from undrift.options import read_toml
+    from undrift.reopen import run_folder
+    from undrift.result import rows_of
+    from undrift.store.record import Record
+    from undrift.study.summary import client_stage, global_stage
+    from undrift.study.tables import legend, stage_table, text_table
+
+    folder = run_folder(run)
+    options = read_toml(folder / "run.toml")
+    if json:
+        from undrift.reopen import load
+
+        typer.echo(json_module.dumps(load(run).summary))
+        return
+    record = Record(folder / "run.sqlite", read_only=True)
+    done, seconds = record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
+    whole = global_stage(record)
+    summary: dict[str, Any] = {
+        "method": options["method"], "seconds": seconds, "accuracy": (whole or {}).get("accuracy"),
+        "stages": {"G": whole, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
+    }  # fmt: skip
+    typer.echo(f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s")
+    for part in options.get("parts", []):
+        typer.echo(f"  {part}")
+    curve = [v for (v,) in rows_of(folder, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round")]
+    if curve:
+        typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
+    typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
+    for round, client, kind, detail in record.all("SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"):
+        who = "" if client is None else f" client {client}"
+        typer.echo(f"round {round}:{who} {kind}: {detail}")
+    record.close()
+
+
+def sparkline(values: list[float], width: int = 60) -> str:
+    """A curve in one line of text.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    step = max(1, -(-len(values) // width))
+    values = values[::step]
+    low, high = min(values), max(values)
+    return "".join(BLOCKS[min(7, int(8 * (v - low) / ((high - low) or 1)))] for v in values)

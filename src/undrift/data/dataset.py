@@ -1,0 +1,174 @@
+"""What every reader returns: arrays, names, and how to bring the inputs to mean 0 and deviation 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undrift.errors import BadRequest
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Training and test samples of one labelled set.
+
+    x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F), perhaps a mapped
+    file; y is int64 in 0…classes−1. `mean` and `std` are per channel (0…1 units) or per column. `domain_*` number the
+    names in `domains`, `client_*` those in `clients`, for data that know where they come from.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    licence: str
+    source: str
+    domains: tuple[str, ...] = ()
+    domain_train: np.ndarray | None = None
+    domain_test: np.ndarray | None = None
+    note: str = ""
+    clients: tuple[str, ...] = ()
+    client_train: np.ndarray | None = None
+    client_test: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise BadRequest(
+                f"training samples of {self.name} have shape {self.x_train.shape[1:]} but test samples "
+                f"{self.x_test.shape[1:]}; bring them to one shape"
+            )
+        if self.x_train.ndim not in (2, 4):
+            raise BadRequest(
+                f"samples of {self.name} have shape {self.x_train.shape[1:]}; "
+                "give images (N, C, H, W) or a table (N, F)"
+            )
+        if not len(self.x_train):
+            raise BadRequest(f"{self.name} has 0 training samples; check the files it was read from")
+        for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            _check_samples(self.name, split, x, y, len(self.classes))
+        for kind, known, columns in (
+            ("domain", self.domains, {"train": self.domain_train, "test": self.domain_test}),
+            ("client", self.clients, {"train": self.client_train, "test": self.client_test}),
+        ):
+            _check_groups(self, kind, known, columns)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x_train.shape[1:])
+
+    def scaled(self, x: np.ndarray) -> torch.Tensor:
+        """x as float32, uint8 brought to 0…1: what domain transforms and augmentations work on. Always a copy."""
+        import torch
+
+        tensor = torch.from_numpy(np.array(x, dtype=np.float32))
+        return tensor.div_(255) if x.dtype == np.uint8 else tensor
+
+    def standardised(self, x: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """(x − mean)/std as float32; arrays are scaled first, a tensor is taken to be in 0…1 already. Always a copy."""
+        import torch
+
+        tensor = self.scaled(x) if isinstance(x, np.ndarray) else x.to(torch.float32, copy=True)
+        along = (-1, *(1,) * (len(self.shape) - 1))
+        mean, std = (torch.tensor(values, dtype=torch.float32).view(along) for values in (self.mean, self.std))
+        return tensor.sub_(mean).div_(std)
+
+
+def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
+    """A data set from decoded arrays that carry their class names, mean and deviation with them."""
+
+    def named(key: str) -> tuple[str, ...]:
+        return tuple(map(str, arrays[key].tolist())) if key in arrays else ()
+
+    return DataSet(
+        name,
+        x_train=arrays["x_train"],
+        y_train=arrays["y_train"],
+        x_test=arrays["x_test"],
+        y_test=arrays["y_test"],
+        classes=named("classes"),
+        mean=tuple(arrays["mean"].tolist()),
+        std=tuple(arrays["std"].tolist()),
+        licence=licence,
+        source=source,
+        domains=named("domains"),
+        domain_train=arrays.get("domain_train"),
+        domain_test=arrays.get("domain_test"),
+        note=note if len(arrays["y_test"]) else f"{note}; no test part".lstrip("; "),
+        clients=named("clients"),
+        client_train=arrays.get("client_train"),
+        client_test=arrays.get("client_test"),
+    )
+
+
+def _check_samples(name: str, split: str, x: np.ndarray, y: np.ndarray, classes: int) -> None:
+    if len(x) != len(y):
+        raise BadRequest(
+            f"the {split} part of {name} has {len(x)} samples but {len(y)} labels; the files do not belong together"
+        )
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise BadRequest(
+            f"labels of {name} ({split}) must be a flat array of integers, not {y.dtype} of shape {y.shape}; "
+            "number the classes 0, 1, 2, …"
+        )
+    if len(y) and not 0 <= y.min() <= y.max() < classes:
+        wrong = y.min() if y.min() < 0 else y.max()
+        raise BadRequest(
+            f"{name} ({split}) has the label {wrong}, outside its {classes} classes 0…{classes - 1}; fix the labels"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise BadRequest(
+            f"{name} ({split}) holds NaN or infinite values, first in sample {_first_bad(x)}; remove or fill them"
+        )
+
+
+def _first_bad(x: np.ndarray) -> int:
+    return int(np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))[0])
+
+
+def _check_groups(data: DataSet, kind: str, known: tuple[str, ...], columns: dict[str, np.ndarray | None]) -> None:
+    if not known:
+        return
+    train = columns["train"]
+    if train is None:
+        raise BadRequest(f"{data.name} names {len(known)} {kind}s but no {kind} per sample; give {kind}_train")
+    for split, column in columns.items():
+        samples = len(data.y_train if split == "train" else data.y_test)
+        if column is not None and len(column) != samples:
+            raise BadRequest(
+                f"{data.name} ({split}) has {samples} samples but {len(column)} {kind} ids; give one for each"
+            )
+        if column is not None and len(column) and not 0 <= column.min() <= column.max() < len(known):
+            raise BadRequest(
+                f"a {kind} id of {data.name} ({split}) is {column.max()}, but there are {len(known)} {kind}s"
+            )
+    empty = np.flatnonzero(np.bincount(train, minlength=len(known)) == 0)
+    if len(empty):
+        raise BadRequest(
+            f"{kind} {known[empty[0]]!r} of {data.name} has no training samples; remove it or give it some"
+        )
+
+
+def measured(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel or column, uint8 in 0…1 units, in blocks: mapped files stay mapped."""
+    axes = (0, *range(2, x.ndim))
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    total, square, count = 0.0, 0.0, 0
+    for first in range(0, len(x), 1024):
+        block = np.asarray(x[first : first + 1024], dtype=np.float64) / scale
+        total = total + block.sum(axes)
+        square = square + (block**2).sum(axes)
+        count += block.size // block.shape[1]
+    mean = np.asarray(total) / count
+    std = np.sqrt(np.maximum(np.asarray(square) / count - mean**2, 0))
+    std[std < 1e-6] = 1.0  # a constant column carries nothing; leave it at zero rather than blow it up
+    return tuple(float(v) for v in np.round(mean, 6)), tuple(float(v) for v in np.round(std, 6))

@@ -1,0 +1,30 @@
+"""The two ways in which Undrift says no, and the sentence for a name it does not know.
+
+A user never sees a traceback for something a user did: the command line prints the sentence of a `BadRequest`
+and ends with exit code 2, that of a `RunFailed` with exit code 1. Everything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BadRequest(ValueError):
+    """The request cannot be met as asked: one sentence with the cause and the fix."""
+
+
+class RunFailed(RuntimeError):
+    """The request was fine, the run broke: one sentence, and the run stays resumable."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
+    """The error for an unknown name, with the nearest known ones.
+
+    >>> unknown("method", "fedagv", ["fedavg", "fedprox"]).args[0]
+    "unknown method 'fedagv'; did you mean fedavg?"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    return BadRequest(f"unknown {what} {name!r}; {hint}")

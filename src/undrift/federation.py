@@ -1,0 +1,296 @@
+"""Who holds what: the training samples of every client, its own test slice, and the server's test set.
+
+A federation is arrays and index lists, nothing else, so that it can be sent to a worker once, mapped, and looked into
+for one client at a time; a lazy partition (`resample`) never builds the list of all clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.errors import BadRequest
+from undrift.streams import numpy_stream
+
+Rows = tuple[torch.Tensor, torch.Tensor]
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+class Federation:
+    """Samples lie as rows: tables (n, features), images (n, height, width, channels), standardised, float32."""
+
+    def __init__(
+        self,
+        name: str,
+        train: Rows,
+        test: Rows,
+        parts: Sequence[np.ndarray],
+        labels: Sequence[str],
+        slices: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
+        validation: float = 0.0,
+        proxy: np.ndarray = NOBODY,
+        clean: torch.Tensor | None = None,
+        permutations: dict[int, np.ndarray] | None = None,
+        spec: dict[str, Any] | None = None,
+        record: dict[str, Any] | None = None,
+    ) -> None:
+        self.name, self.labels, self.parts, self.seed, self.validation = name, tuple(labels), parts, seed, validation
+        self.x, self.y = train
+        self.test_x, self.test_y = test
+        self.clean_y = self.y if clean is None else clean  # labels before noise
+        self.permutations = permutations or {}
+        self.proxy_rows = proxy
+        self.spec = spec  # the words that make it again; None where it was made of objects
+        self.record = record or {}
+        self._slices = slices
+        self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
+
+    @property
+    def clients(self) -> int:
+        return len(self.parts)
+
+    @property
+    def classes(self) -> int:
+        return len(self.labels)
+
+    @property
+    def total(self) -> int:
+        return int(self.sizes.sum())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample as a network sees it (channels first)."""
+        shape = tuple(self.x.shape[1:])
+        return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+
+    def rows(self, client: int) -> np.ndarray:
+        """Training rows of a client, validation carved out."""
+        return self._split(client)[0]
+
+    def train(self, client: int) -> Rows:
+        rows = torch.from_numpy(np.ascontiguousarray(self.rows(client)))
+        return self.x[rows], self.renamed(client, self.y[rows])
+
+    def counts(self, client: int) -> np.ndarray:
+        return np.bincount(self.train_labels(client), minlength=self.classes)
+
+    def train_labels(self, client: int) -> np.ndarray:
+        return self.renamed(client, self.y[torch.from_numpy(np.ascontiguousarray(self.rows(client)))]).numpy()
+
+    def slice(self, client: int) -> Rows:
+        """(rows of the test set, labels) on which Acc(L) of a client is taken; empty where it has none."""
+        rows = torch.from_numpy(np.ascontiguousarray(self._slice(client)))
+        return rows, self.renamed(client, self.test_y[rows])
+
+    def judged_on(self, data: str) -> Rows:
+        """The whole test set ("global"), or the union of the clients' validation data ("validation")."""
+        if data == "validation":
+            rows = torch.from_numpy(self.validation_rows())
+            return self.x[rows], self.y[rows]
+        return self.test_x, self.test_y
+
+    def validation_rows(self) -> np.ndarray:
+        parts = [self._split(client)[1] for client in range(self.clients)]
+        return np.unique(np.concatenate(parts)) if parts else NOBODY
+
+    def proxy(self) -> Rows | None:
+        rows = torch.from_numpy(self.proxy_rows)
+        return (self.x[rows], self.y[rows]) if len(rows) else None
+
+    def renamed(self, client: int, y: torch.Tensor) -> torch.Tensor:
+        """Labels as this client calls them (concept shift)."""
+        return torch.from_numpy(self.permutations[client])[y] if client in self.permutations else y
+
+    def _split(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.parts[client]
+        if not self.validation:
+            return rows, NOBODY
+        order = numpy_stream(self.seed, "validation", client).permutation(len(rows))
+        held = min(round(self.validation * len(rows)), len(rows) - 1)
+        return rows[np.sort(order[held:])], rows[np.sort(order[:held])]
+
+    def _slice(self, client: int) -> np.ndarray:
+        if self._slices is not None:
+            return self._slices[client]
+        # No deal of the test set: draw from it with the client's label shares.
+        counts = np.bincount(self.clean_y.numpy()[self.parts[client]], minlength=self.classes)
+        stream = numpy_stream(self.seed, "slice", client)
+        size = max(20, round(len(self.test_y) * counts.sum() / len(self.y)))
+        by_class = rows_by_class(self.test_y, self.classes)
+        drawn = stream.multinomial(size, counts / counts.sum())
+        return np.concatenate([stream.choice(by_class[c], k) for c, k in enumerate(drawn) if k and len(by_class[c])])
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of labels, sizes, the first clients' rows and a sample of the inputs: enough to notice other data."""
+        digest = hashlib.sha256()
+        for array in (self.y.numpy(), self.test_y.numpy(), np.ascontiguousarray(self.sizes)):
+            digest.update(array.tobytes())
+        for client in range(min(self.clients, 100)):
+            digest.update(np.ascontiguousarray(self.rows(client)).tobytes())
+        for x in (self.x, self.test_x):
+            digest.update(x[:: max(1, len(x) // 1000)].contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @staticmethod
+    def from_clients(
+        clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,
+        seed: int = 0, validation: float = 0.0,
+    ) -> Federation:  # fmt: skip
+        """A federation from the user's own clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
+
+        A client without a test part gives `test_share` of its data; the server's test set is the union of the
+        clients'. Inputs are taken as they are (float32, images channels first)."""
+        return from_clients(clients, name, test_share, labels, seed, validation)
+
+
+@lru_cache(maxsize=4)
+def _by_class(key: int, labels: bytes, classes: int) -> list[np.ndarray]:
+    y = np.frombuffer(labels, dtype=np.int64)
+    return [np.flatnonzero(y == c) for c in range(classes)]
+
+
+def rows_by_class(y: torch.Tensor, classes: int) -> list[np.ndarray]:
+    return _by_class(y.data_ptr(), y.numpy().tobytes(), classes)
+
+
+def sizes_of(parts: Sequence[np.ndarray]) -> np.ndarray:
+    sizes = getattr(parts, "sizes", None)
+    return np.asarray(sizes if sizes is not None else [len(part) for part in parts])
+
+
+def rows_of(x: torch.Tensor) -> torch.Tensor:
+    """Samples as rows: images go channels last, which costs nothing when a network asks for them."""
+    if x.dim() == 3:
+        x = x[:, None]
+    return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x.contiguous()
+
+
+def from_clients(
+    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float
+) -> Federation:
+    xs, ys, test_xs, test_ys, parts, slices = [], [], [], [], [], []
+    at = test_at = 0
+    said: dict[str, Any] = {}
+    for client, given in enumerate(clients):
+        x, y, x_test, y_test = four(given, client)
+        if x_test is None or y_test is None:
+            order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
+            held = min(round(test_share * len(y)), len(y) - 1)
+            x, y, x_test, y_test = x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]]
+            said["test_share"] = test_share
+        if xs and x.shape[1:] != xs[0].shape[1:]:
+            raise BadRequest(f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one")
+        if not len(y):
+            raise BadRequest(f"client {client} has no sample; leave it out")
+        parts.append(np.arange(at, at + len(y)))
+        slices.append(np.arange(test_at, test_at + len(y_test)))
+        at, test_at = at + len(y), test_at + len(y_test)
+        for whole, piece in zip((xs, ys, test_xs, test_ys), (x, y, x_test, y_test)):
+            whole.append(piece)
+    if not xs:
+        raise BadRequest("a federation needs at least one client")
+    y, test_y = torch.cat(ys), torch.cat(test_ys)
+    classes = len(labels) if labels else int(torch.cat([y, test_y]).max()) + 1
+    if int(y.min()) < 0 or int(torch.cat([y, test_y]).max()) >= classes:
+        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {int(y.min())} to {int(y.max())}")
+    x, test_x = rows_of(torch.cat(xs)), rows_of(torch.cat(test_xs))
+    if not torch.isfinite(x).all():
+        raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
+    names = list(labels or (str(c) for c in range(classes)))
+    return Federation(name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said)
+
+
+def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(x, y, x_test, y_test) of whatever the user gave for one client."""
+    if isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list)):
+        values = [torch.as_tensor(value) for value in given] + [None] * (4 - len(given))
+    else:
+        pairs = [given[i] for i in range(len(given))]
+        values = [torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.tensor([int(y) for _, y in pairs]), None, None]
+    for at in (1, 3):
+        y = values[at]
+        if y is not None and (y.dim() != 1 or y.is_floating_point()):
+            raise BadRequest(f"client {client} has labels of type {str(y.dtype).removeprefix('torch.')}; number the classes 0, 1, 2, …")
+    x, y, x_test, y_test = values
+    assert x is not None and y is not None
+    if len(x) != len(y):
+        raise BadRequest(f"client {client} has {len(x)} samples but {len(y)} labels")
+    return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
+
+
+def federate(
+    data: Any = "digits",
+    partition: Any = "dirichlet(0.3)",
+    clients: int = 20,
+    *,
+    noise: Any = None,
+    domains: Any = None,
+    validation: float = 0.0,
+    proxy: float = 0.0,
+    unseen: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`; `partition` and `noise` are objects
+    or their text."""
+    from undrift import data as data_sets
+    from undrift import partition as partitions
+    from undrift import text
+    from undrift.environment import noise as noises
+
+    spec = {"data": data, "partition": partition, "clients": clients, "noise": noise, "domains": domains,
+            "validation": validation, "proxy": proxy, "data_seed": seed}  # fmt: skip
+    if isinstance(partition, str):
+        partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
+    if isinstance(noise, str):
+        noise = text.build("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
+    for name, share in (("validation", validation), ("proxy", proxy)):
+        if not 0 <= share < 1:
+            raise BadRequest(f"{name} is a share of the training data, 0 ≤ {name} < 1, not {share}")
+    if not isinstance(clients, int) or clients < 1:
+        raise BadRequest(f"a federation needs at least one client, not {clients}")
+    source = data_sets.load(data) if isinstance(data, str) else data
+    y = np.asarray(source.y_train, dtype=np.int64)
+    rows, proxy_rows = np.arange(len(y)), NOBODY
+    if proxy:
+        order = numpy_stream(seed, "proxy").permutation(len(y))
+        held = max(1, round(proxy * len(y)))
+        rows, proxy_rows = np.sort(order[held:]), np.sort(order[:held])
+    noisy = y.copy()
+    if noise is not None and noise.when == "before":
+        noisy[rows] = noise.apply(y[rows], None, len(source.classes), numpy_stream(seed, "noise"))
+    groups = source.client_train if source.client_train is not None else source.domain_train
+    test_groups = source.client_test if source.client_train is not None else source.domain_test
+    dealt = partition(noisy[rows], clients, numpy_stream(seed, "partition"), None if groups is None else groups[rows])
+    record = dict(getattr(dealt, "record", {}))
+    lazy = not isinstance(dealt, list)
+    parts = dealt if lazy and not len(proxy_rows) else [rows[part] for part in dealt]
+    permutations: dict[int, np.ndarray] = {}
+    if noise is not None and hasattr(noise, "permutations"):
+        permutations = noise.permutations(len(parts), len(source.classes), numpy_stream(seed, "noise"))
+    elif noise is not None and noise.when == "after":
+        if lazy:
+            raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
+        noisy = noise.apply(y, parts, len(source.classes), numpy_stream(seed, "noise"))
+    slices = None
+    if not lazy:
+        grouped = getattr(partition, "follows_groups", False) and test_groups is not None
+        if grouped:
+            slices = [np.flatnonzero(test_groups == groups[part[0]]) for part in parts]  # type: ignore[index]
+        else:
+            matrix = partitions.matrix(parts, y, len(source.classes))
+            slices = partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
+    named = source.name if not isinstance(data, str) else data
+    return Federation(
+        named,
+        (rows_of(source.standardised(source.x_train)), torch.from_numpy(noisy)),
+        (rows_of(source.standardised(source.x_test)), torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
+        parts, source.classes, slices, seed, validation, proxy_rows, torch.from_numpy(y), permutations,
+        spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
+    )  # fmt: skip

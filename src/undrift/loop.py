@@ -1,0 +1,125 @@
+"""The server's loop, read top to bottom: select, order, map, quarantine, aggregate, judge, record, checkpoint.
+
+There is no `if method == …` here, and no other place where a round happens.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from undrift.aggregate import Desktop, World, first_world, quarantined
+from undrift.engine import Engine
+from undrift.errors import RunFailed
+from undrift.evaluate.stages import Judge
+from undrift.orders import Order, Reply
+from undrift.setup import Setup
+from undrift.store.record import Event, Metric
+from undrift.store.vault import Vault
+from undrift.streams import numpy_stream
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run go by."""
+
+    def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None: ...
+
+
+class Loop:
+    def __init__(self, setup: Setup, engine: Engine, vault: Vault, watcher: Watcher | None = None) -> None:
+        self.setup, self.engine, self.vault, self.watcher = setup, engine, vault, watcher
+        self.plan, self.site = setup.plan, setup.site
+        self.judge = Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients)
+
+    def begin(self) -> World:
+        """The world before round 0, made durable."""
+        vector = self.site.initial.cpu().clone()
+        world = first_world(self.plan, vector, self.site.model.integers(), self.desktop)
+        if self.vault.due(world, last=False):
+            self.vault.checkpoint(world)
+        return world
+
+    def run(self, world: World) -> World:
+        """Rounds until the last one. Ctrl-C ends between two rounds' commits: nothing is lost."""
+        began = time.perf_counter()
+        while world.round < self.plan.rounds:
+            round = world.round
+            world, rows, notes, events, cohort = self.one_round(world)
+            seconds = time.perf_counter() - began
+            self.vault.record.commit_round(round, seconds, self.plan.rate(round), cohort, rows, notes, events)
+            began = time.perf_counter()
+            reached = self.reached(rows)
+            if self.vault.due(world, last=reached or world.round == self.plan.rounds):
+                self.vault.checkpoint(world)
+            if self.watcher is not None:
+                self.watcher.round(round, self.plan.rounds, seconds, accuracy(rows))
+            if reached:
+                break
+        return world
+
+    def one_round(self, world: World):  # type: ignore[no-untyped-def]
+        """One round: from a world to the next, and what there is to record."""
+        cohort = self.setup.selection.choose(numpy_stream(self.plan.seed, "cohort", world.round), self.plan.clients)
+        desk = self.desktop(world)
+        orders = self.orders(world, desk, cohort)
+        replies = self.engine.map(orders)
+        answers, events = self.quarantine(orders, replies)
+        notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
+        after, more = desk.next_world(orders, answers)
+        rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
+        return after, rows, notes + desk.notes, events + more, cohort
+
+    def desktop(self, world: World) -> Desktop:
+        return Desktop(self.plan, world, self.vault.states, self.site.lent, self.site.proxy)
+
+    def orders(self, world: World, desk: Desktop, cohort: Sequence[int]) -> list[Order]:
+        broadcasts = desk.broadcasts()
+        judged = set(self.judge.population(cohort)) if self.judge.is_due(world.round) else set()
+        return [
+            Order(
+                "train", world.round, client, desk.sent_to(client, position), world.integers,
+                desk.told(broadcasts, client), world.versions.get(("state", client)),
+                self.vault.keep_round(client, world), judge=("own", "global") if client in judged else (),
+                size=int(self.setup.federation.sizes[client]),
+            )
+            for position, client in enumerate(cohort)
+        ]  # fmt: skip
+
+    def quarantine(self, orders: Sequence[Order], replies: Sequence[Reply]) -> tuple[list[Reply], list[Event]]:
+        """Row 9: who is left out of this round, before anything is touched, and why."""
+        answers, events = list[Reply](), list[Event]()
+        by_client = {order.client: order for order in orders}
+        for reply in sorted(replies, key=lambda reply: reply.client):
+            order = by_client[reply.client]
+            if reply.round != order.round:
+                continue  # late: it belongs to another round
+            kind = quarantined(order, reply)
+            if not kind:
+                answers.append(reply)
+                continue
+            detail = reply.failure.detail if reply.failure else f"the client answered with a {kind} result"
+            if kind == "exception" and not self.setup.options.tolerate:
+                trace = reply.failure.traceback if reply.failure else ""
+                raise RunFailed(
+                    f"client {reply.client} failed in round {reply.round}: {detail}\n\n{trace}\n"
+                    "--tolerate leaves such a client out and goes on"
+                )
+            events.append((reply.round, reply.client, kind, detail))
+        return answers, events
+
+    def reached(self, rows: Sequence[Metric]) -> bool:
+        goal = self.setup.options.stop_at
+        return goal is not None and any(
+            stage == "G" and data == "validation" and metric == "accuracy" and value >= goal
+            for _, _, stage, data, metric, value in rows
+        )
+
+
+def accuracy(rows: Sequence[Metric]) -> float | None:
+    """Stage G's accuracy on the whole test set, where a global model exists."""
+    for _, client, stage, data, metric, value in rows:
+        if client is None and stage == "G" and data == "global" and metric == "accuracy" and not math.isnan(value):
+            return value
+    return None

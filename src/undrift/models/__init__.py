@@ -1,0 +1,86 @@
+"""The networks of the papers by name: `build("lenet5", (1, 28, 28), 10)`.
+
+A factory takes the shape of one sample and the number of classes and returns a plain module from samples to logits,
+initialised by PyTorch's defaults under its default generator. The head is the last layer executed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from undrift.errors import BadRequest, unknown
+from undrift.models._layers import Misfit, Shape
+from undrift.models.cnn import cnn, cnn3, cnn_fedbss, cnn_feddyn, vgg9
+from undrift.models.lenet import lenet5, lenet5_bn
+from undrift.models.linear import logistic, mlp
+from undrift.models.mobilenet import mobilenetv2
+from undrift.models.resnet import resnet8, resnet8_thin, resnet18, resnet20, resnet50
+
+__all__ = ["build", "default_for", "fitting", "names"]
+
+# The name, its factory, and the smallest side of an image it takes with its default options (0: any shape, tables too).
+MODELS: dict[str, tuple[Callable[..., nn.Module], int]] = {
+    "logistic": (logistic, 0),
+    "mlp": (mlp, 0),
+    "lenet5": (lenet5, 12),
+    "lenet5-bn": (lenet5_bn, 16),
+    "cnn": (cnn, 4),
+    "cnn-feddyn": (cnn_feddyn, 16),
+    "cnn-fedbss": (cnn_fedbss, 1),
+    "cnn3": (cnn3, 8),
+    "vgg9": (vgg9, 8),
+    "resnet8": (resnet8, 1),
+    "resnet8-thin": (resnet8_thin, 1),
+    "resnet18": (resnet18, 1),
+    "resnet20": (resnet20, 1),
+    "resnet50": (resnet50, 1),
+    "mobilenetv2": (mobilenetv2, 1),
+}
+
+
+def names() -> list[str]:
+    return list(MODELS)
+
+
+def fitting(shape: Shape) -> list[str]:
+    """The models that take samples of this shape with their default options."""
+    side = min(shape[1:]) if len(shape) == 3 else 0
+    return [name for name, (_, least) in MODELS.items() if least <= side]
+
+
+def build(
+    name: str, shape: Shape, classes: int, args: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """The network of this name; `args` and `options` as written in `name(value, key=value)`."""
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    factory = MODELS[name][0]
+    options = dict(options or {})
+    try:
+        inspect.signature(factory).bind(shape, classes, *args, **options)
+    except TypeError as error:
+        raise BadRequest(f"{name} cannot be built with those options: {error}; it takes {_options(factory)}") from None
+    try:
+        return factory(tuple(shape), classes, *args, **options)
+    except Misfit:
+        size = "×".join(map(str, shape))
+        fits = ", ".join(other for other in fitting(shape) if other != name)
+        raise BadRequest(f"{name} does not fit samples of shape {size}; these do: {fits}") from None
+
+
+def default_for(dataset_name: str, shape: Shape) -> str:
+    """What a data set gets when no model is named: mlp for tables and tiny images, lenet5 for grey, cnn for colour."""
+    if len(shape) != 3 or min(shape[1:]) < MODELS["lenet5"][1]:
+        return "mlp"
+    if shape[0] == 1:
+        return "lenet5"
+    return "cnn" if max(shape[1:]) <= 64 else "resnet18"
+
+
+def _options(factory: Callable[..., nn.Module]) -> str:
+    own = list(inspect.signature(factory).parameters.values())[2:]
+    return ", ".join(str(parameter).split(":")[0] for parameter in own) or "none"

@@ -1,0 +1,58 @@
+"""What the networks share: the norm that takes BatchNorm's place, and the arithmetic of shapes."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from undrift.errors import BadRequest
+
+Shape = tuple[int, ...]
+
+
+class Misfit(Exception):  # noqa: N818 (an answer, not yet an error)
+    """The input is too small for the network; `build` turns it into a sentence that names those that fit."""
+
+
+def norm_layer(norm: str | None, channels: int, dimensions: int = 2) -> nn.Module:
+    """BatchNorm, or GroupNorm with groups of at least 16 channels: both have 2 · channels parameters.
+
+    Groups of one channel would normalise a 1×1 map to zero, hence the 16.
+    """
+    if norm is None:
+        return nn.Identity()
+    if norm == "batch":
+        return nn.BatchNorm2d(channels) if dimensions == 2 else nn.BatchNorm1d(channels)
+    if norm == "group":
+        groups = next(g for g in range(max(1, channels // 16), 0, -1) if channels % g == 0)
+        return nn.GroupNorm(groups, channels)
+    raise BadRequest(f"norm of a model must be batch or group (or none where it is optional), not {norm!r}")
+
+
+def check_norm(model: str, norm: str | None, optional: bool = False) -> str | None:
+    """The norm's name, where a bare `none` from text means no norm at all."""
+    if optional and norm in (None, "none"):
+        return None
+    if norm not in ("batch", "group"):
+        raise BadRequest(f"norm of {model} must be batch or group{' or none' * optional}, not {norm!r}")
+    return norm
+
+
+def channels_and_side(model: str, shape: Shape) -> tuple[int, int, int]:
+    """(channels, height, width) of an image shape."""
+    if len(shape) != 3:
+        raise Misfit(f"{model} needs images (channels, height, width)")
+    return shape[0], shape[1], shape[2]
+
+
+def after(side: int, kernel: int, padding: int = 0, stride: int = 1) -> int:
+    """The side of a map after a convolution or a pooling; nothing left is a misfit."""
+    new = (side + 2 * padding - kernel) // stride + 1
+    if new < 1:
+        raise Misfit("the maps vanish")
+    return new
+
+
+def entries(shape: Shape) -> int:
+    return math.prod(shape)

@@ -1,0 +1,230 @@
+"""The contract: the six axes of a method and their hooks.
+
+A method is a composition of parts. A part is a frozen dataclass whose fields are its configuration; it derives from
+one axis class (or several) and defines the hooks it needs. The engine looks once which hooks a part defines; what is
+not defined costs nothing. A part keeps no hidden state: what must last is returned by a hook (`first`, `finish`,
+`begin`) or assigned to `server.memory`, and the engine copies, stages, checkpoints and ships it.
+
+Order of one round (docs/design.md has the table):
+
+    server   broadcast · brief · send
+    client   first · reserve · Personalize.begin · start · begin
+             each epoch: pick · trains     each batch: logits · weigh · loss · gradient · also
+             finish · holds
+    server   weights · combine · gather · step · judged
+
+Nobody subclasses a part, and parts never import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from undrift.context import Batch, Plan, Problem, Replies, Server, Tree, copied, server_sum
+from undrift.declare import Declaration
+from undrift.job import Job
+from undrift.vector import Layout
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = [
+    "AXES", "Batch", "Combine", "Job", "Objective", "Part", "Personalize", "Plan", "Private", "Problem", "Replies",
+    "Sampling", "Server", "ServerUpdate", "Tree", "Weighting", "copied", "defines", "server_sum",
+]  # fmt: skip
+
+
+class Part:
+    """What every part may do, whatever its axis."""
+
+    axis: ClassVar[str] = ""
+    needs: ClassVar[Sequence[str]] = ()  # "proxy", "features", "gradient", "a"
+    measures: ClassVar[str] = ""  # "received" where a rule measures the received model
+    ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
+
+    @property
+    def sends(self) -> Declaration:
+        """What travels from a client to the server: names of `finish`'s message."""
+        return {}
+
+    @property
+    def receives(self) -> Declaration:
+        """What travels to a client: names of `broadcast` and `brief` together."""
+        return {}
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    def key(self) -> str:
+        """`axis.name`: memory, state, messages, streams and notes are kept under it."""
+        return f"{self.axis}.{self.name}"
+
+    def resolve(self, plan: Plan) -> Self:
+        """The same part with schedules that default to a fraction of the run turned into numbers."""
+        return self
+
+    def check(self, plan: Plan) -> Iterable[Problem]:
+        """What speaks against this part in this run."""
+        return ()
+
+    def memory(self, server: Server) -> Tree:
+        """The server's memory before round 0."""
+        return None
+
+    def broadcast(self, server: Server) -> dict[str, Any]:
+        """Down, the same for all clients."""
+        return {}
+
+    def brief(self, server: Server, client: int) -> dict[str, Any]:
+        """Down, for one client."""
+        return {}
+
+    def first(self, job: Job) -> Tree:
+        """The state of a client that was never committed before."""
+        return None
+
+    def reserve(self, job: Job) -> torch.Tensor:
+        """Positions held out of training; draw them from `job.lasting(…)`, which does not know the round."""
+        return torch.empty(0, dtype=torch.long)
+
+    def begin(self, job: Job, state: Tree, told: dict[str, Any]) -> Any:
+        """The scratch of this client in this round; it dies with the round."""
+        return None
+
+    def finish(self, job: Job, scratch: Any, state: Tree) -> tuple[Tree, dict[str, Any]]:
+        """After training: the new state and the message."""
+        return state, {}
+
+    def gather(self, server: Server, replies: Replies) -> None:
+        """After aggregation: take what the clients sent into `server.memory` or `server.shelf`."""
+
+
+class Sampling(Part):
+    """Which samples count, and how much. Weights of several multiply; at most one may `pick`."""
+
+    axis = "sampling"
+
+    def pick(self, job: Job, scratch: Any, epoch: int) -> torch.Tensor:
+        """The positions to train on in this epoch (0-based); the engine shuffles them."""
+        raise NotImplementedError
+
+    def weigh(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """One weight per sample, from the raw logits."""
+        raise NotImplementedError
+
+
+class Objective(Part):
+    """What is minimised locally. Terms of several add up."""
+
+    axis = "objective"
+
+    def logits(self, z: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """The logits that enter the loss; `batch.logits` are the raw ones."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """A term added to the mean loss (a scalar with a gradient)."""
+        raise NotImplementedError
+
+    def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
+        """Change the flat gradient G in place. P may be read, not changed."""
+        raise NotImplementedError
+
+    def pull(self, job: Job) -> float:
+        """μ of a proximal pull towards a fixed point: it shortens every later step (FedNova's a needs it)."""
+        return 0.0
+
+
+class Personalize(Part):
+    """Where a client starts, what it trains beside, what it holds."""
+
+    axis = "personalize"
+
+    def start(self, job: Job, scratch: Any) -> torch.Tensor:
+        """The vector where training begins."""
+        raise NotImplementedError
+
+    def trains(self, job: Job, epoch: int) -> torch.Tensor | None:
+        """A mask along P of what may move in this epoch (the *update* is masked, so momentum and decay rest too)."""
+        raise NotImplementedError
+
+    def also(self, batch: Batch, job: Job, scratch: Any) -> None:
+        """What else is done with each batch (a second model)."""
+        raise NotImplementedError
+
+    def holds(self, job: Job, state: Tree, trained: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
+        """What the client uses: a mixture of outputs, [(weight, vector)]."""
+        return [(1.0, trained)]
+
+
+class Weighting(Part):
+    """How much each client counts."""
+
+    axis = "weighting"
+
+    def weights(self, server: Server, replies: Replies) -> torch.Tensor:
+        """One raw, non-negative number per reply; the engine normalises them (ALGORITHMS 0.2)."""
+        raise NotImplementedError
+
+
+class Combine(Part):
+    """From many vectors one."""
+
+    axis = "combine"
+
+    def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class ServerUpdate(Part):
+    """From the combined vector the next global one."""
+
+    axis = "server"
+
+    def send(self, server: Server, client: int, position: int) -> torch.Tensor:
+        """What this client receives, where clients get different models."""
+        return server.vector
+
+    def step(self, server: Server, mixed: torch.Tensor, replies: Replies) -> torch.Tensor:
+        """The next global vector."""
+        return mixed
+
+    def judged(self, server: Server) -> torch.Tensor:
+        """What stage G evaluates and what is exported; `server.vector` is the new global vector."""
+        return server.vector
+
+
+class Private(Part):
+    """Which entries of the vector never leave a client."""
+
+    axis = "private"
+
+    def entries(self, layout: Layout) -> Iterable[str]:
+        """Names of entries and integer buffers."""
+        raise NotImplementedError
+
+
+AXES: dict[str, type[Part]] = {
+    axis.axis: axis for axis in (Sampling, Objective, Personalize, Weighting, Combine, ServerUpdate, Private)
+}
+SINGLE = ("personalize", "weighting", "combine", "server")
+
+
+def axes_of(part: Part) -> list[str]:
+    return [name for name, axis in AXES.items() if isinstance(part, axis)]
+
+
+def defines(part: Part, hook: str) -> bool:
+    """Whether a part defines a hook of an axis it fills. A *field* that shares a hook's name does not count."""
+    for axis in (Part, *(AXES[name] for name in axes_of(part))):
+        neutral = axis.__dict__.get(hook)
+        if neutral is not None:
+            own = getattr(type(part), hook, None)
+            if own is not neutral and callable(own) and own is not getattr(Part, hook, None):
+                return True
+    return False

@@ -1,0 +1,104 @@
+"""Runs that lie on disk: `ud.load` looks at one, `ud.resume` goes on with it."""
+
+from __future__ import annotations
+
+import sqlite3
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import undrift
+from undrift.errors import BadRequest, RunFailed
+from undrift.federation import Federation
+from undrift.loop import Watcher
+from undrift.options import from_keywords, read_toml
+from undrift.result import Result
+from undrift.runner import execute, part_words
+from undrift.setup import Setup, prepare
+from undrift.store.vault import Vault
+
+
+def load(run: str | Path, *, method: Any = None, federation: Federation | None = None, model: Any = None) -> Result:
+    """A run as it was left: `.summary`, `.rows`, `.model`, `.personal(client)`. What text cannot name must be given."""
+    folder = run_folder(run)
+    setup = remade(folder, method, federation, model)
+    vault = opened(folder, setup, lock=False)
+    world, _ = vault.newest()
+    return Result(setup, vault, world)
+
+
+def resume(
+    run: str | Path, *, rounds: int | None = None, method: Any = None, federation: Federation | None = None,
+    model: Any = None, watcher: Watcher | None = None, checkpoint_every: int | None = None, **overrides: Any,
+) -> Result:  # fmt: skip
+    """Go on where a run stopped; `rounds` gives a finished one more (its schedules stay as they were resolved)."""
+    folder = run_folder(run)
+    setup = remade(folder, method, federation, model, rounds, overrides)
+    vault = opened(folder, setup, every=checkpoint_every)
+    try:
+        world, said = vault.restore()
+        for sentence in said:
+            vault.record.event(world.round, None, "fallback", sentence)
+        if world.round < setup.plan.rounds:
+            vault.record.event(world.round, None, "resumed", f"from the checkpoint before round {world.round}")
+        return execute(setup, vault, watcher, world)
+    finally:
+        vault.close()
+
+
+def run_folder(run: str | Path) -> Path:
+    folder = Path(run)
+    if folder.name in ("run.toml", "run.sqlite"):
+        folder = folder.parent
+    if not folder.is_dir() and (Path("runs") / folder).is_dir():
+        folder = Path("runs") / folder
+    if not (folder / "run.toml").exists() or not (folder / "run.sqlite").exists():
+        raise BadRequest(f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them")
+    return folder
+
+
+def remade(
+    folder: Path, method: Any, federation: Federation | None, model: Any, rounds: int | None = None,
+    overrides: dict[str, Any] | None = None,
+) -> Setup:  # fmt: skip
+    """The run's setup made again from run.toml, checked against what was recorded of it."""
+    table = read_toml(folder / "run.toml")
+    about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
+    parts = table.pop("parts", None)
+    for name, given in (("data", federation), ("model", model)):
+        if given is None and unnamed(table.get(name)):
+            raise BadRequest(f"the run in {folder} was made with objects that text cannot name; use "
+                             f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python")  # fmt: skip
+    if method is None and any(unnamed(words.partition(".")[2]) for words in parts or ()):
+        raise BadRequest(f"the run in {folder} has a part that text cannot name; use ud.resume(RUN, method=…) in Python")
+    if about.get("undrift", "").split(".")[:2] != undrift.__version__.split(".")[:2]:
+        raise BadRequest(f"the run in {folder} was made by undrift {about.get('undrift')}; this is {undrift.__version__}")
+    table = {k: v for k, v in table.items() if not unnamed(v)}
+    table.update(overrides or {})
+    if rounds is not None:
+        table["rounds"] = rounds
+    if method is not None:
+        table["method"] = method
+    if model is not None:
+        table["model"] = model
+    setup = prepare(from_keywords({**table, "out": str(folder)}), federation, None if method is not None else parts)
+    if method is not None and parts is not None and [part_words(part) for part in setup.method.parts] != parts:
+        raise BadRequest(f"the method is not the one of {folder}: there it was {', '.join(parts)}")
+    if setup.federation.fingerprint != about.get("federation"):
+        raise BadRequest(f"the data are not those the run in {folder} was made with; resume it with the same ones")
+    if setup.plan.layout.signature != about.get("layout"):
+        raise BadRequest(f"the model is not the one the run in {folder} was made with")
+    return setup
+
+
+def unnamed(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("object:")
+
+
+def opened(folder: Path, setup: Setup, lock: bool = True, every: int | None = None) -> Vault:
+    try:
+        vault = Vault(folder, int(setup.options.memory * 10**9), every, lock=lock)
+        vault.record.all("SELECT COUNT(*) FROM files")
+    except sqlite3.DatabaseError as error:
+        raise RunFailed(f"the record of {folder} is damaged ({error}): nothing whole is left to resume from") from None
+    return vault

@@ -1,0 +1,188 @@
+"""`ud.run`, `ud.load`, and the folder of a run: from keywords to a finished run and back."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from undrift import text
+from undrift.aggregate import World
+from undrift.engine import Engine, Inline
+from undrift.errors import BadRequest
+from undrift.federation import Federation
+from undrift.loop import Loop, Watcher
+from undrift.options import FIELDS, Options, from_keywords, write_toml
+from undrift.parts import axes_of
+from undrift.result import Result
+from undrift.setup import Setup, prepare
+from undrift.store.vault import Vault, written
+
+
+def run(
+    method: Any = "fedavg",
+    federation: Federation | None = None,
+    *,
+    watcher: Watcher | None = None,
+    parts: list[str] | None = None,
+    checkpoint_every: int | None = None,
+    **keywords: Any,
+) -> Result:
+    """Run a method on a federation. Keywords are the options of `undrift run`; `out=False` keeps nothing on disk.
+
+    >>> result = run("fedavg", rounds=2, clients=4, out=False)
+    >>> sorted(result.summary)[:3]
+    ['accuracy', 'failures', 'method']
+    """
+    options = from_keywords({"method": method, **keywords})
+    setup = prepare(options, federation, parts)
+    folder = None if options.out is False else claimed(options, setup)
+    vault = Vault(folder, int(options.memory * 10**9), checkpoint_every)
+    try:
+        if folder is not None:
+            write_toml(folder / "run.toml", resolved(setup), about(setup))
+        return execute(setup, vault, watcher)
+    finally:
+        vault.close()
+
+
+def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None) -> Result:
+    engine = engine_for(setup, vault)
+    try:
+        began = getattr(watcher, "began", None)
+        if began is not None:
+            began(setup, engine)
+        loop = Loop(setup, engine, vault, watcher)
+        world = loop.run(world or loop.begin())
+    finally:
+        engine.close()
+    if vault.folder is not None:
+        export(setup, vault, world)
+    return Result(setup, vault, world)
+
+
+def engine_for(setup: Setup, vault: Vault) -> Engine:
+    return Inline(setup.site, vault.states)
+
+
+def export(setup: Setup, vault: Vault, world: World) -> None:
+    """`model.safetensors`: an ordinary state dict of the judged model (its shared entries, where some are private)."""
+    assert vault.folder is not None
+    state = setup.site.model.state_dict(world.judged, world.integers)
+    private = setup.method.private_names(setup.plan.layout)
+    state = {name: value for name, value in state.items() if name not in private}
+    data = safetensors.torch.save(unshared(state), metadata={"model": setup.model_name, "format": "pt"})
+    written(vault.folder / "model.safetensors", data)
+    digest = hashlib.sha256(data).hexdigest()
+    with vault.record.transaction():
+        vault.record.db.execute("DELETE FROM files WHERE path = 'model.safetensors'")
+        vault.record.db.execute("INSERT INTO files VALUES (?,?,?)", (world.round, "model.safetensors", digest))
+
+
+def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tied names get a copy each: safetensors refuses tensors that share memory."""
+    return {name: value.clone() for name, value in state.items()}
+
+
+def resolved(setup: Setup) -> dict[str, Any]:
+    """Every option with the value it has in this run; objects that text cannot name are written as their repr."""
+    values: dict[str, Any] = {}
+    for name in FIELDS:
+        value = getattr(setup.options, name)
+        if name in ("out", "force", *AXIS_OPTIONS):
+            continue
+        if isinstance(value, os.PathLike):
+            value = str(value)
+        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
+    values["method"] = setup.method.name
+    values["model"] = setup.model_name
+    if setup.federation.spec is not None:
+        values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
+    values["parts"] = [part_words(part) for part in setup.method.parts]
+    return values
+
+
+AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", "server", "private")
+
+
+def part_words(part: Any) -> str:
+    return f"{axes_of(part)[0]}.{words(part)}"
+
+
+def words(value: Any) -> str:
+    try:
+        return text.spell(value)
+    except BadRequest:
+        return f"object:{type(value).__module__}.{type(value).__qualname__}"
+
+
+def about(setup: Setup) -> dict[str, Any]:
+    """What made this run: versions and the settings that change bits."""
+    import numpy
+
+    import undrift
+
+    return {
+        "undrift": undrift.__version__, "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
+        "layout": setup.plan.layout.signature,
+        "environment": {
+            name: os.environ[name]
+            for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
+        },
+    }  # fmt: skip
+
+
+def claimed(options: Options, setup: Setup) -> Path:
+    """The run's folder, made for it: the next free name, or the one asked for."""
+    if options.out is None:
+        method = re.sub(r"[^A-Za-z0-9.@+-]+", "_", setup.method.name).strip("_")[:60]
+        data = re.sub(r"[^A-Za-z0-9.-]+", "_", Path(setup.federation.name).stem or "data")
+        return next_free(Path("runs"), f"{data}-{method}")
+    folder = Path(options.out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not options.force:
+            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old one aside")
+        folder.rename(free_name(folder.with_name(folder.name + ".old")))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write-test").write_bytes(b"x" * 4096)
+        (folder / ".write-test").unlink()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
+    return folder
+
+
+def free_name(folder: Path) -> Path:
+    number = 1
+    while (other := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return other
+
+
+def next_free(parent: Path, stem: str) -> Path:
+    number = 1
+    while True:
+        folder = parent / f"{stem}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
+
+
+assert {f.name for f in fields(Options)} >= set(AXIS_OPTIONS)

@@ -1,0 +1,8 @@
+"""Which samples count, and how much."""
+
+from __future__ import annotations
+
+from undrift.sampling.fedbss import FedBSS as fedbss
+from undrift.sampling.flood import Flood as flood
+
+__all__ = ["fedbss", "flood"]

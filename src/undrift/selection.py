@@ -1,0 +1,81 @@
+"""Who takes part in a round. Selection belongs to the run, not to the method: cohorts must not depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from undrift.errors import BadRequest
+
+
+class Selection(Protocol):
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        """The ids of the participants, ascending."""
+        ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """`cohort` clients without replacement: a share with a decimal point, a number without one."""
+
+    cohort: float | int = 0.5
+
+    def size(self, population: int) -> int:
+        if isinstance(self.cohort, bool) or not self.cohort > 0:
+            raise BadRequest(f"the cohort must be above 0, not {self.cohort}; 0.5 is half of the clients, 5 is five of them")
+        if isinstance(self.cohort, float):
+            if self.cohort > 1:
+                raise BadRequest(f"a cohort with a decimal point is a share of at most 1.0, not {self.cohort}; write a whole number for a number of clients")
+            return max(1, int(self.cohort * population + 0.5))
+        if self.cohort > population:
+            raise BadRequest(f"a cohort of {self.cohort} clients is more than the {population} there are")
+        return self.cohort
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        size = self.size(population)
+        if size == population:
+            return list(range(population))
+        return sorted(int(k) for k in stream.choice(population, size, replace=False))
+
+
+@dataclass(frozen=True)
+class All:
+    """Every client in every round."""
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        return list(range(population))
+
+
+@dataclass(frozen=True)
+class Probability:
+    """Each client by itself with probability p; drawn again if nobody comes."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p <= 1:
+            raise BadRequest(f"probability(p) needs 0 < p ≤ 1, not {self.p}")
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        while True:
+            chosen = np.flatnonzero(stream.random(population) < self.p)
+            if len(chosen):
+                return [int(k) for k in chosen]
+
+
+@dataclass(frozen=True)
+class List:
+    """Always these clients."""
+
+    clients: Sequence[int]
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        if not self.clients or not all(isinstance(k, int) and 0 <= k < population for k in self.clients):
+            raise BadRequest(f"list([…]) needs client numbers in 0…{population - 1}, not {list(self.clients)}")
+        return sorted(set(self.clients))
+
+
+NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List}

@@ -1,0 +1,81 @@
+"""`run.sqlite`: what happened, one transaction per round, readable by anything while the run goes on.
+
+The tables are a contract for scripts (docs/formats.md). `states` is the store's own: where each version of a client's
+state or shelf row lies, and since which checkpoint it is the committed one.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, seconds REAL, lr REAL, cohort TEXT);
+CREATE TABLE IF NOT EXISTS metrics(round INTEGER, client INTEGER, stage TEXT, data TEXT, metric TEXT, value REAL);
+CREATE TABLE IF NOT EXISTS notes(round INTEGER, client INTEGER, part TEXT, name TEXT, value TEXT);
+CREATE TABLE IF NOT EXISTS events(round INTEGER, client INTEGER, kind TEXT, detail TEXT);
+CREATE TABLE IF NOT EXISTS files(round INTEGER, path TEXT, sha256 TEXT);
+CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER, version INTEGER, path TEXT,
+                                  start INTEGER, length INTEGER, sha256 TEXT);
+CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
+"""
+Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
+Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
+Event = tuple[int, int | None, str, str]  # round, client, kind, detail
+
+
+class Record:
+    def __init__(self, path: Path | None, read_only: bool = False) -> None:
+        self.path = path
+        if read_only:
+            self.db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+            return
+        self.db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=NORMAL")
+        self.db.executescript(TABLES)
+
+    def commit_round(
+        self, round: int, seconds: float, lr: float, cohort: Sequence[int], metrics: Iterable[Metric],
+        notes: Iterable[Note], events: Iterable[Event],
+    ) -> None:  # fmt: skip
+        with self.transaction():
+            self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
+            self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
+            self.db.executemany("INSERT INTO notes VALUES (?,?,?,?,?)", notes)
+            self.db.executemany("INSERT INTO events VALUES (?,?,?,?)", events)
+
+    def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
+        self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
+
+    def transaction(self) -> Transaction:
+        return Transaction(self.db)
+
+    def forget_from(self, round: int) -> None:
+        """Drop the rows of rounds that are about to be computed again (the events that say so stay)."""
+        with self.transaction():
+            for table in ("rounds", "metrics", "notes"):
+                self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
+            self.db.execute("DELETE FROM events WHERE round >= ? AND kind NOT IN ('resumed', 'worker')", (round,))
+
+    def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self.db.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class Transaction:
+    """BEGIN … COMMIT, or nothing at all."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    def __enter__(self) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.db.execute("COMMIT" if kind is None else "ROLLBACK")

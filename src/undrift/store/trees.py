@@ -1,0 +1,48 @@
+"""Trees as bytes: safetensors for the tensors, JSON with sorted keys for the rest. No pickle, so a stranger's file can
+do no harm, and equal trees give equal bytes whatever the hash seed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from undrift.context import Tree
+
+
+def dump(tree: Tree) -> bytes:
+    tensors: dict[str, torch.Tensor] = {}
+
+    def skeleton(node: Tree) -> Any:
+        if isinstance(node, torch.Tensor):
+            name = f"{len(tensors):06d}"
+            tensors[name] = node.detach().cpu().contiguous()
+            return {"t": name}
+        if isinstance(node, dict):
+            return {"d": {str(key): skeleton(node[key]) for key in sorted(node)}}
+        if isinstance(node, (list, tuple)):
+            return {"l": [skeleton(item) for item in node]}
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return {"v": node}
+        raise TypeError(f"a tree cannot hold {type(node).__name__}")
+
+    text = json.dumps(skeleton(tree), sort_keys=True)
+    return safetensors.torch.save(tensors, metadata={"tree": text})
+
+
+def load(data: bytes) -> Tree:
+    tensors = safetensors.torch.load(data)
+    length = int.from_bytes(data[:8], "little")
+    text = json.loads(data[8 : 8 + length])["__metadata__"]["tree"]
+
+    def tree(node: Any) -> Tree:
+        kind, value = next(iter(node.items()))
+        if kind == "t":
+            return tensors[value]
+        if kind == "d":
+            return {key: tree(item) for key, item in value.items()}
+        return [tree(item) for item in value] if kind == "l" else value
+
+    return tree(json.loads(text))

@@ -1,0 +1,172 @@
+"""Everything durable of one run: the record, the states, the checkpoints, and the lock that keeps a second process out.
+
+A checkpoint is whole or it does not exist: segment and checkpoint file are written and synced first, then one SQLite
+transaction names them with their hashes. It is incremental: vectors and server memory each time, client states and
+shelf rows only where their committed version changed. The last two are kept, so that a damaged one can be skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from pathlib import Path
+
+from undrift.aggregate import Versions, World
+from undrift.errors import BadRequest, RunFailed
+from undrift.store import trees
+from undrift.store.record import Record
+from undrift.store.states import Place, States
+
+COST_FACTOR, PATIENCE = 20, 30.0  # a checkpoint may cost a twentieth of the time; at most this many seconds are lost
+
+
+class Vault:
+    """`folder=None`: everything in memory, nothing durable."""
+
+    def __init__(
+        self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True
+    ) -> None:
+        self.folder, self.every = folder, every  # every: a checkpoint each so many rounds, for tests
+        self.lock: int | None = None
+        if folder is not None:
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            self.lock = locked(folder) if lock else None
+        self.record = Record(None if folder is None else folder / "run.sqlite")
+        self.states = States(None if folder is None else folder / "states", budget)
+        self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints that are kept
+        self._last, self._cost = 0.0, 0.0
+        self.waited = 0.0  # seconds that rounds spent waiting for the store
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def keep_round(self, client: int, world: World) -> int | None:
+        """The version of a client's state that the oldest resumable checkpoint needs."""
+        if self.folder is None:
+            return world.versions.get(("state", client))
+        return self._kept[0][1].get(("state", client)) if self._kept else None
+
+    def due(self, world: World, last: bool) -> bool:
+        if self.folder is None:
+            return False
+        if last or not self._kept:
+            return True
+        if self.every is not None:
+            return world.round % self.every == 0
+        return time.monotonic() - self._last >= min(COST_FACTOR * self._cost, PATIENCE)
+
+    def checkpoint(self, world: World) -> None:
+        assert self.folder is not None
+        began = time.monotonic()
+        self.states.seal()
+        name = f"checkpoints/{world.round:08d}.safetensors"
+        data = trees.dump(
+            {"vector": world.vector, "judged": world.judged, "integers": world.integers, "memories": world.memories}
+        )
+        written(self.folder / name, data)
+        before = self._kept[-1][1] if self._kept else {}
+        changed = [(key, version) for key, version in world.versions.items() if before.get(key) != version]
+        self._kept = [*[k for k in self._kept if k[0] != world.round], (world.round, world.versions)][-2:]
+        oldest = self._kept[0][0]
+        rows = []
+        for (kind, client), version in changed:
+            place = self.states.places[kind, client, version]
+            rows.append((world.round, kind, client, version, place.path, place.start, place.length, place.sha256))
+        db = self.record.db
+        with self.record.transaction():
+            db.execute("DELETE FROM files WHERE round = ? AND path = ?", (world.round, name))
+            db.execute("INSERT INTO files VALUES (?,?,?)", (world.round, name, hashlib.sha256(data).hexdigest()))
+            db.executemany("INSERT INTO states VALUES (?,?,?,?,?,?,?,?)", rows)
+            db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))
+            db.execute(
+                "DELETE FROM states WHERE checkpoint < ?1 AND EXISTS (SELECT 1 FROM states AS newer WHERE "
+                "newer.kind = states.kind AND newer.client = states.client AND newer.checkpoint > states.checkpoint "
+                "AND newer.checkpoint <= ?1)",
+                (oldest,),
+            )
+        self._collect()
+        self._last, self._cost = time.monotonic(), time.monotonic() - began
+
+    def _collect(self) -> None:
+        assert self.folder is not None
+        named = {path for (path,) in self.record.all("SELECT path FROM files")}
+        for path in (self.folder / "checkpoints").iterdir():
+            if f"checkpoints/{path.name}" not in named:
+                path.unlink()
+        self.states.collect({path for (path,) in self.record.all("SELECT DISTINCT path FROM states")})
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def newest(self) -> tuple[World, list[str]]:
+        """The newest checkpoint that is whole, and what was said about those that were not."""
+        said = []
+        query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
+        for round, path, sha256 in self.record.all(query):
+            try:
+                return self._read(round, path, sha256), said
+            except (RunFailed, OSError) as error:
+                said.append(f"checkpoint {round} is not whole ({error})")
+        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(said)}" if said else ""))
+
+    def restore(self) -> tuple[World, list[str]]:
+        """Go back to the newest whole checkpoint: what came after it is forgotten, orphans are collected."""
+        world, said = self.newest()
+        with self.record.transaction():
+            self.record.db.execute("DELETE FROM files WHERE round > ?", (world.round,))
+            self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (world.round,))
+        self.record.forget_from(world.round)
+        self._kept = [(world.round, world.versions)]
+        self._collect()
+        self._last = time.monotonic()
+        return world, said
+
+    def _read(self, round: int, path: str, sha256: str) -> World:
+        assert self.folder is not None
+        data = (self.folder / path).read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise RunFailed(f"{path} is damaged")
+        versions: Versions = {}
+        places = {}
+        query = "SELECT kind, client, version, path, start, length, sha256 FROM states WHERE checkpoint <= ? ORDER BY checkpoint"
+        for kind, client, version, segment, start, length, digest in self.record.all(query, (round,)):
+            versions[kind, client] = version
+            places[kind, client] = Place(segment, start, length, digest)
+        for (kind, client), place in places.items():
+            self.states.read(place, f"the {kind} of client {client}")
+            self.states.adopt((kind, client, versions[kind, client]), place)
+        tree = trees.load(data)
+        return World(round, tree["vector"], tree["judged"], tree["integers"], tree["memories"], versions)
+
+    def close(self) -> None:
+        self.states.close()
+        self.record.close()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+
+def written(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".part")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def locked(folder: Path) -> int:
+    """Hold the run's lock until this process ends, however it ends."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise BadRequest(f"the run in {folder} is in use by another process; wait for it or stop it") from None
+    return file

@@ -1,0 +1,81 @@
+"""Who holds what, in numbers, in the terminal and as a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from undrift.federation import Federation
+
+MOST = 1000  # clients that are looked at; a lazy federation may have a million
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    """Sizes, class counts and three numbers that say how unlike the clients are."""
+    clients = range(min(federation.clients, MOST))
+    counts = np.array([federation.counts(client) for client in clients])
+    sizes = counts.sum(1)
+    shares = counts / np.maximum(sizes[:, None], 1)
+    noisy = [
+        float((federation.y.numpy()[federation.rows(k)] != federation.clean_y.numpy()[federation.rows(k)]).mean())
+        for k in clients
+    ]
+    return {
+        "data": federation.name,
+        "clients": federation.clients,
+        "sizes": sizes.tolist(),
+        "class_counts": counts.tolist(),
+        "classes_per_client": (counts > 0).sum(1).tolist(),
+        "hellinger": mean_hellinger(shares),
+        "gini": gini(sizes),
+        "noise_rate": noisy,
+        "test_slices": [len(federation.slice(client)[0]) for client in clients],
+        "record": {key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))},
+    }
+
+
+def mean_hellinger(shares: np.ndarray) -> float:
+    """Mean pairwise Hellinger distance of the clients' label shares: 0 all alike, 1 nothing in common."""
+    if len(shares) < 2:
+        return 0.0
+    roots = np.sqrt(shares)
+    affinity = np.clip(roots @ roots.T, 0, 1)
+    above = np.triu_indices(len(shares), 1)
+    return float(np.sqrt(1 - affinity[above]).mean())
+
+
+def gini(sizes: np.ndarray) -> float:
+    """Inequality of the sizes: 0 all equal, towards 1 one client has everything."""
+    ordered = np.sort(sizes)
+    n = len(ordered)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * max(ordered.sum(), 1)))
+
+
+def terminal(federation: Federation, found: dict[str, Any], most: int = 24) -> str:
+    blocks = " ▁▂▃▄▅▆▇█"
+    counts = np.array(found["class_counts"])
+    peak = max(1, counts.max())
+    lines = [f"{'client':>7} {'samples':>8}  classes 0…{federation.classes - 1}"]
+    for client, row in enumerate(counts[:most]):
+        bars = "".join(blocks[int(np.ceil(8 * n / peak))] for n in row)
+        lines.append(f"{client:>7} {row.sum():>8}  {bars}")
+    if len(counts) > most:
+        lines.append(f"{'…':>7} {len(counts) - most} more")
+    sizes = np.array(found["sizes"])
+    lines += ["", f"sizes {sizes.min()} … {sizes.max()}, median {int(np.median(sizes))}, Gini {found['gini']:.2f}",
+              f"classes per client {min(found['classes_per_client'])} … {max(found['classes_per_client'])}, "
+              f"mean Hellinger distance of label shares {found['hellinger']:.2f}"]  # fmt: skip
+    if any(found["noise_rate"]):
+        lines.append(f"wrong labels {100 * np.mean(found['noise_rate']):.1f} %")
+    if empty := sum(size == 0 for size in found["test_slices"]):
+        lines.append(f"{empty} clients have an empty test slice and are left out of Acc(L)")
+    return "\n".join(lines)
+
+
+def sections(federation: Federation, found: dict[str, Any]) -> list[Any]:
+    from undrift.study.plots import figure, holdings
+
+    bars = figure("samples per client", "client", "samples")
+    bars.add_bar(x=list(range(len(found["sizes"]))), y=found["sizes"])
+    return [("holdings", holdings(found["class_counts"], federation.labels)), ("sizes", bars)]

@@ -1,0 +1,48 @@
+"""Tables whose headers say which accuracy they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+COLUMNS = (
+    ("method", "method"),
+    ("G", "G: global model, whole test set"),
+    ("L1 Acc(L)", "L1: on receipt, own test slice"),
+    ("L1 Acc(G)", "L1: on receipt, whole test set"),
+    ("L2 Acc(L)", "L2: after training, own test slice"),
+    ("L2 Acc(G)", "L2: after training, whole test set"),
+    ("worst 10 %", "L1 Acc(L) of the worst tenth of clients"),
+    ("s", "seconds"),
+)
+
+
+def stage_table(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Header and one row per run."""
+    rows = [[short for short, _ in COLUMNS]]
+    for one in summaries:
+        stages = one["stages"]
+        rows.append([
+            one["method"], percent(one["accuracy"]),
+            *(percent((stages[stage] or {}).get(data, {}).get("mean"))
+              for stage in ("L1", "L2") for data in ("acc_local", "acc_global")),
+            percent((stages["L1"] or {}).get("acc_local", {}).get("worst_decile")),
+            f"{one['seconds']:.1f}",
+        ])  # fmt: skip
+    return rows
+
+
+def percent(value: float | None) -> str:
+    return "—" if value is None else f"{100 * value:.2f}"
+
+
+def legend() -> str:
+    """What the columns mean, in one line each."""
+    return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+             for row in rows]  # fmt: skip
+    return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])

@@ -1,0 +1,97 @@
+"""A mix of weighting rules with shares.
+
+    p_k = Σ_r share_r · p_k^r        every rule normalised over the cohort first
+
+Normalising first is the point: raw scores of two rules have no common scale. A rule whose scores cannot be normalised
+in a round (negative, all zero) gives size weights for that round; a client whose score is not finite is left out.
+A rule may be given as a part or by its name: mix([size, bound], [0.5, 0.5]).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from undrift.aggregate import normalised
+from undrift.declare import Declaration
+from undrift.errors import BadRequest
+from undrift.parts import Job, Part, Plan, Replies, Server, Tree, Weighting, defines
+
+AT_SERVER = ("memory", "broadcast", "brief", "gather")
+
+
+@dataclass(frozen=True)
+class Mix(Weighting):
+    rules: tuple[Part | str, ...]
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        from undrift import text  # it knows all names, this one included
+
+        rules = tuple(text.part("weighting", rule) if isinstance(rule, str) else rule for rule in self.rules)
+        object.__setattr__(self, "rules", rules)
+        object.__setattr__(self, "shares", tuple(float(share) for share in self.shares))
+        if not rules or len(rules) != len(self.shares):
+            raise BadRequest(f"mix: rules and shares must be equally many and at least one, not {len(rules)} and {len(self.shares)}")
+        if not all(0 <= share < math.inf for share in self.shares) or sum(self.shares) == 0:
+            raise BadRequest(f"mix: shares must be at least 0 and not all 0, not {list(self.shares)}")
+        for rule in rules:
+            if not isinstance(rule, Weighting):
+                raise BadRequest(f"mix: {rule} is not a weighting")
+            if any(defines(rule, hook) for hook in AT_SERVER):
+                raise BadRequest(f"mix: {rule.name} keeps something at the server and cannot be mixed")
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(sorted({need for rule in self.parts for need in rule.needs}))
+
+    @property
+    def measures(self) -> str:  # type: ignore[override]
+        return next((rule.measures for rule in self.parts if rule.measures), "")
+
+    @property
+    def sends(self) -> Declaration:
+        return {f"{i}.{name}": kind for i, rule in enumerate(self.parts) for name, kind in rule.sends.items()}
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.rules
+
+    def resolve(self, plan: Plan) -> Mix:
+        return replace(self, rules=tuple(rule.resolve(plan) for rule in self.parts))
+
+    def check(self, plan: Plan) -> list[Any]:
+        return [problem for rule in self.parts for problem in rule.check(plan)]
+
+    def first(self, job: Job) -> Tree:
+        return [rule.first(job) for rule in self.parts]
+
+    def reserve(self, job: Job) -> torch.Tensor:
+        return torch.cat([rule.reserve(job) for rule in self.parts])
+
+    def begin(self, job: Job, states: Tree, told: dict[str, Any]) -> list[Any]:
+        return [rule.begin(job, state, {}) for rule, state in zip(self.parts, states)]
+
+    def finish(self, job: Job, scratches: list[Any], states: Tree) -> tuple[Tree, dict[str, Any]]:
+        done = [rule.finish(job, *pair) for rule, pair in zip(self.parts, zip(scratches, states))]
+        message = {f"{i}.{name}": value for i, (_, sent) in enumerate(done) for name, value in sent.items()}
+        return [state for state, _ in done], message
+
+    def weights(self, server: Server, replies: Replies) -> torch.Tensor:
+        total = torch.zeros(len(replies), dtype=torch.float64)
+        for i, (rule, share) in enumerate(zip(self.parts, self.shares)):
+            own = [{name.partition(".")[2]: value for name, value in message.items() if name.startswith(f"{i}.")}
+                   for message in replies.messages]  # fmt: skip
+            total += share * shares_of(rule.weights(server, replace(replies, messages=own)), replies.n)
+        return total
+
+
+def shares_of(raw: torch.Tensor, n: Any) -> torch.Tensor:
+    """A rule's weights, summing to one over those it could score; nan for the others."""
+    sound = [i for i in range(len(raw)) if math.isfinite(raw[i])]
+    out = torch.full((len(raw),), math.nan, dtype=torch.float64)
+    out[sound] = torch.tensor(normalised(raw[sound].tolist(), [n[i] for i in sound])[0], dtype=torch.float64)
+    return out
