@@ -39,6 +39,7 @@ class Federation:
         permutations: dict[int, np.ndarray] | None = None,
         spec: dict[str, Any] | None = None,
         record: dict[str, Any] | None = None,
+        scale: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
         self.name, self.labels, self.parts, self.seed, self.validation = name, tuple(labels), parts, seed, validation
         self.x, self.y = train
@@ -48,6 +49,7 @@ class Federation:
         self.proxy_rows = proxy
         self.spec = spec  # the words that make it again; None where it was made of objects
         self.record = record or {}
+        self.scale = scale  # (mean, deviation) the inputs were standardised with
         self._slices = slices
         self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
 
@@ -293,4 +295,5 @@ def federate(
         (rows_of(source.standardised(source.x_test)), torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
         parts, source.classes, slices, seed, validation, proxy_rows, torch.from_numpy(y), permutations,
         spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
+        (source.mean, source.std),
     )  # fmt: skip

@@ -51,13 +51,26 @@ def serve(site: Site, order: Order) -> Reply:
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
     """One thread, the default generator seeded (dropout draws from it), both put back afterwards."""
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
+    state = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
+    try:
+        with one_thread():
+            yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Two threads give other bits than one, and fight with the workers of other clients."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_rng_state(state)
         torch.set_num_threads(threads)
 
 

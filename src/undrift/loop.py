@@ -69,7 +69,8 @@ class Loop:
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
         after, more = desk.next_world(orders, answers)
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
-        return after, rows, notes + desk.notes, events + more, cohort
+        broken = [(world.round, None, kind, sentence) for kind, sentence in self.engine.events()]
+        return after, rows, notes + desk.notes, events + more + broken, cohort
 
     def desktop(self, world: World) -> Desktop:
         return Desktop(self.plan, world, self.vault.states, self.site.lent, self.site.proxy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from undrift import combine, objectives, personalize, private, sampling, server, weighting
 from undrift.compose import Bundle
@@ -146,9 +147,7 @@ def fedbss(
 
 
 @published("fliu", paper="Hussaini et al., 2025")
-def fliu(
-    gamma: float | None = None, steps: tuple[tuple[float, float], ...] = STEPS, shuffle: bool = False
-) -> Bundle:
+def fliu(gamma: float | None = None, steps: tuple[tuple[float, float], ...] = STEPS, shuffle: bool = False) -> Bundle:
     """Every client keeps an individual mix of its own and the global model."""
     return Bundle(brings=(personalize.fliu(gamma, steps, shuffle),), prefers=(weighting.uniform(),))
 
@@ -200,3 +199,188 @@ def fedper() -> Bundle:
 def fedbn() -> Bundle:
     """Normalisation layers stay at the client."""
     return Bundle(brings=(private.norms(),))
+
+
+# ---- rivals: weighting -----------------------------------------------------------------------------------------------
+
+
+@published("bound", paper="Xu et al. (paper 003)")
+def bound(
+    loss: Literal["jsd", "zero_one", "ce"] = "jsd",
+    M: float | None = None,
+    moment: Literal[1, 2] = 2,
+    when: Literal["before", "after"] = "before",
+    on: Literal["train", "held"] = "train",
+    share: float = 0.2,
+    radius: float = 0.2,
+    points: int = 10,
+    start: float | None = None,
+    finite: bool = False,
+    invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta",
+) -> Bundle:
+    """Averaging in which a client counts less the wider its generalisation bound is."""
+    part = weighting.bound(loss, M, moment, when, on, share, radius, points, start, finite, invert)
+    return Bundle(brings=(part,))
+
+
+@published("fedasl", paper="Talukder et al., 2022")
+def fedasl(
+    alpha: float = 0.5,
+    beta: float = 0.2,
+    loss: Literal["all", "last"] = "all",
+    ddof: Literal[0, 1] = 0,
+    hybrid: bool = False,
+) -> Bundle:
+    """Averaging in which clients near the median loss count most."""
+    return Bundle(brings=(weighting.fedasl(alpha, beta, loss, ddof, hybrid),))
+
+
+@published("feddisco", paper="Ye et al., ICML 2023")
+def feddisco(a: float = 0.5, b: float = 0.1) -> Bundle:
+    """Size weights corrected by how far a client's labels are from uniform."""
+    return Bundle(brings=(weighting.feddisco(a, b),))
+
+
+@published("aflama", paper="Wang et al., 2024 (a reconstruction)")
+def aflama(floor: float = 0.5) -> Bundle:
+    """A reconstruction: averaging by accuracy on a validation set of the server."""
+    return Bundle(brings=(weighting.aflama(floor),))
+
+
+# ---- rivals: local training ------------------------------------------------------------------------------------------
+
+
+@published("moon", paper="Li, He, Song, CVPR 2021")
+def moon(mu: float = 1.0, tau: float = 0.5, head: bool = False, width: int = 256) -> Bundle:
+    """Features pulled towards the received model's and pushed from the last local model's."""
+    return Bundle(brings=(objectives.moon(mu, tau, head, width),))
+
+
+@published("feddecorr", paper="Shi et al., ICLR 2023")
+def feddecorr(beta: float = 0.1, normalise: bool = False) -> Bundle:
+    """Features that are kept uncorrelated, against dimensional collapse."""
+    return Bundle(brings=(objectives.feddecorr(beta, normalise),))
+
+
+@published("fednp", paper="Wu et al., AAAI 2023")
+def fednp(lam: float = 0.01, fix: bool = False) -> Bundle:
+    """A learned prior on the last layer, from what the other clients know."""
+    return Bundle(brings=(objectives.fednp(lam, fix),))
+
+
+@published("fedrs", paper="Li, Zhan, KDD 2021")
+def fedrs(alpha: float = 0.5, soft: bool = False) -> Bundle:
+    """Scores of classes a client does not have are scaled down."""
+    return Bundle(brings=(objectives.fedrs(alpha, soft),))
+
+
+# ---- rivals: the server ----------------------------------------------------------------------------------------------
+
+
+@published("fedma", paper="Wang et al., ICLR 2020")
+def fedma(variant: Literal["matching", "fednolowe"] = "matching") -> Bundle:
+    """Hidden units are put in a common order before they are averaged."""
+    prefers = (weighting.uniform(),) if variant == "fednolowe" else ()
+    return Bundle(brings=(combine.fedma(variant),), prefers=prefers)
+
+
+@published("fedcda", paper="Wang et al., ICLR 2024")
+def fedcda(K: int = 3, groups: int = 3, L: float = 1.0, warmup: int | None = None, most: int = 4) -> Bundle:
+    """Averaging across rounds: of every client the cached model that fits the others best."""
+    return Bundle(brings=(combine.fedcda(K, groups, L, warmup, most),))
+
+
+@published("inco", paper="Chan et al., ICLR 2024")
+def inco() -> Bundle:
+    """Uniform averaging in which deep layers are steered by a shallow one of their stage."""
+    return Bundle(brings=(combine.inco(),))
+
+
+@published("fedlaw", paper="Li et al., ICML 2023")
+def fedlaw(
+    epochs: int = 20,
+    lr: float = 0.01,
+    batch: int = 128,
+    form: Literal["exponential", "quadratic"] = "exponential",
+    halve: int = 20,
+) -> Bundle:
+    """Weights and a shrinking factor learned on a proxy set."""
+    return Bundle(brings=(combine.fedlaw(epochs, lr, batch, form, halve),))
+
+
+@published("fedexp", paper="Jhunjhunwala, Wang, Joshi, ICLR 2023")
+def fedexp(epsilon: float = 1e-3) -> Bundle:
+    """A server step that grows when the clients' updates disagree."""
+    return Bundle(brings=(server.fedexp(epsilon),))
+
+
+@published("fedadagrad", paper="Reddi et al., ICLR 2021")
+def fedadagrad(lr: float = 0.01, beta1: float = 0.9, tau: float = 1e-3) -> Bundle:
+    """Adagrad at the server."""
+    return Bundle(brings=(server.fedadagrad(lr, beta1, tau),))
+
+
+@published("fedadam", paper="Reddi et al., ICLR 2021")
+def fedadam(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Bundle:
+    """Adam at the server, without bias correction."""
+    return Bundle(brings=(server.fedadam(lr, beta1, beta2, tau),))
+
+
+@published("fedyogi", paper="Reddi et al., ICLR 2021")
+def fedyogi(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Bundle:
+    """Yogi at the server."""
+    return Bundle(brings=(server.fedyogi(lr, beta1, beta2, tau),))
+
+
+# ---- robust rules ----------------------------------------------------------------------------------------------------
+
+
+@published("median", paper="Yin et al., ICML 2018")
+def median() -> Bundle:
+    """The coordinate median of the clients' updates."""
+    return Bundle(brings=(combine.median(),))
+
+
+@published("trimmed", paper="Yin et al., ICML 2018")
+def trimmed(share: float = 0.2) -> Bundle:
+    """The mean of the updates without the smallest and largest, coordinate by coordinate."""
+    return Bundle(brings=(combine.trimmed(share),))
+
+
+@published("krum", paper="Blanchard et al., NeurIPS 2017")
+def krum(f: int = 1) -> Bundle:
+    """The one update that has the nearest neighbours."""
+    return Bundle(brings=(combine.krum(f),))
+
+
+@published("multikrum", paper="Blanchard et al., NeurIPS 2017")
+def multikrum(f: int = 1) -> Bundle:
+    """The mean of the updates that have the nearest neighbours."""
+    return Bundle(brings=(combine.krum(f, multi=True),))
+
+
+@published("geomedian", paper="Pillutla, Kakade, Harchaoui, IEEE TSP 2022")
+def geomedian(nu: float = 1e-6, steps: int = 100) -> Bundle:
+    """The geometric median of the clients' updates."""
+    return Bundle(brings=(combine.geomedian(nu, steps),))
+
+
+@published("normbound", paper="Sun et al., 2019")
+def normbound(bound: float | None = None) -> Bundle:
+    """Updates longer than a bound are shortened before they are averaged."""
+    return Bundle(brings=(combine.normbound(bound),))
+
+
+# ---- rivals: personal models -----------------------------------------------------------------------------------------
+
+
+@published("ditto", paper="Li et al., ICML 2021")
+def ditto(lam: float = 0.1) -> Bundle:
+    """A personal model beside the global one, held near it."""
+    return Bundle(brings=(personalize.ditto(lam),))
+
+
+@published("finetune", paper="a baseline without a paper")
+def finetune(epochs: int = 1) -> Bundle:
+    """Every client holds the global model after a few more epochs on its own data; evaluation only."""
+    return Bundle(brings=(personalize.finetune(epochs),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import platform
 import re
@@ -17,9 +18,10 @@ import torch
 
 from undrift import text
 from undrift.aggregate import World
-from undrift.engine import Engine, Inline
+from undrift.engine import Engine, Inline, Processes
 from undrift.errors import BadRequest
 from undrift.federation import Federation
+from undrift.local import one_thread
 from undrift.loop import Loop, Watcher
 from undrift.options import FIELDS, Options, from_keywords, write_toml
 from undrift.parts import axes_of
@@ -62,7 +64,8 @@ def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | 
         if began is not None:
             began(setup, engine)
         loop = Loop(setup, engine, vault, watcher)
-        world = loop.run(world or loop.begin())
+        with one_thread():
+            world = loop.run(world or loop.begin())
     finally:
         engine.close()
     if vault.folder is not None:
@@ -70,8 +73,48 @@ def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | 
     return Result(setup, vault, world)
 
 
-def engine_for(setup: Setup, vault: Vault) -> Engine:
-    return Inline(setup.site, vault.states)
+def engine_for(setup: Setup, vault: Vault, started: Processes | None = None) -> Engine:
+    """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
+    options, cores = setup.options, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    name, why = options.engine, "asked for"
+    if name == "auto":
+        name, why = automatic(setup, options.workers or cores)
+    if name == "ray":
+        raise BadRequest("the ray engine is not there yet; use --engine processes")
+    if name == "processes":
+        engine = started or Processes(options.workers or cores, why)
+        return engine.open(setup.site, vault.states)
+    return Inline(setup.site, vault.states, why)
+
+
+def automatic(setup: Setup, workers: int) -> tuple[str, str]:
+    if setup.site.model.device.type != "cpu":
+        return "inline", "one device does the work"
+    if workers < 2:
+        return "inline", "one core"
+    seconds = expected_seconds(setup)
+    if seconds < WORTH_IT:
+        return "inline", f"about {seconds:.0f} s of training, too little to share"
+    return "processes", f"about {seconds:.0f} s of training to share"
+
+
+WORTH_IT = 15.0  # seconds of training below which starting workers costs more than it gains
+
+
+def expected_seconds(setup: Setup) -> float:
+    """One step, timed, times the steps of the run."""
+    plan, site, federation = setup.plan, setup.site, setup.federation
+    x, y = federation.x[: plan.batch], federation.y[: plan.batch]
+    with one_thread():
+        seconds = math.inf
+        for _ in range(3):
+            began = time.perf_counter()
+            site.spare(0).module.eval()
+            loss = site.loss(site.spare(0)(site.network(x)), y).mean()
+            torch.autograd.grad(loss, site.spare(0).parameters, allow_unused=True)
+            seconds = min(seconds, time.perf_counter() - began)
+    steps = plan.rounds * (plan.cohort or plan.clients) * plan.epochs * federation.total / plan.clients / plan.batch
+    return steps * seconds
 
 
 def export(setup: Setup, vault: Vault, world: World) -> None:

@@ -75,7 +75,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
             raise BadRequest(problem.sentence)
         said.append(problem.sentence)
     loss = cross_entropy if options.loss is None else checked_loss(options.loss, flat, federation)
-    site = Site(plan, federation, flat, loss, augmentation(options.augment))
+    site = Site(plan, federation, flat, loss, augmentation(options.augment, federation))
     return Setup(options, federation, composed, plan, site, chosen, model_name, said)
 
 
@@ -163,14 +163,16 @@ def checked_loss(given: Any, flat: Flat, federation: Federation) -> Callable[...
     return loss
 
 
-def augmentation(given: Any) -> Any:
+def augmentation(given: Any, federation: Federation) -> Any:
+    """Augmentations work on pictures in 0…1; what the network sees is standardised."""
     if given is None or callable(given):
         return given
     from undrift.environment import augment
 
     table = {name: getattr(augment, name) for name in augment.__all__}
     steps = [text.build("augmentation", call, table) for _, call in text.parse_method(given)]
-    return steps[0] if len(steps) == 1 else augment.compose(steps)
+    whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
+    return whole if federation.scale is None else augment.around(whole, *federation.scale)
 
 
 def chooser(options: Options, clients: int) -> selection.Selection:

@@ -77,7 +77,7 @@ def test_every_name_says_what_it_is_and_reductions_are_visible():
 
 def test_importing_is_cheap():
     """Start-up time is a published figure: nothing heavy may come along."""
-    heavy = "torch sklearn scipy PIL rich tarfile urllib.request".split()
+    heavy = ["torch", "sklearn", "scipy", "PIL", "rich", "tarfile", "urllib.request"]
     script = f"import sys, undrift.data; undrift.data.load('digits'); print([m for m in {heavy} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
@@ -141,7 +141,7 @@ def test_downloads_are_checked_before_they_are_kept(tmp_path, capsys):
     url = host.as_uri() + "/"
     Download(url, "set", (("good", sha(b"good")),)).into(tmp_path / "root")
     assert (tmp_path / "root" / "set" / "good").read_bytes() == b"good"
-    with pytest.raises(BadRequest, match="bad from .* has the wrong SHA-256"):
+    with pytest.raises(BadRequest, match=r"bad from .* has the wrong SHA-256"):
         Download(url, "set", (("bad", sha(b"bad")),)).into(tmp_path / "root")
     assert [path.name for path in (tmp_path / "root" / "set").iterdir()] == ["good"]
     assert "downloading good.gz" in capsys.readouterr().err
@@ -166,7 +166,9 @@ def test_a_dead_host_is_one_sentence_that_says_what_to_do(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr("undrift.data.download.fetch", fetch)
-    with pytest.raises(BadRequest, match=r"could not be downloaded \(no route to host\): get it from .* and put") as caught:
+    with pytest.raises(
+        BadRequest, match=r"could not be downloaded \(no route to host\): get it from .* and put"
+    ) as caught:
         load("mnist")
     assert "\n" not in str(caught.value)
 

@@ -68,7 +68,10 @@ def test_npz_without_a_test_part_says_so(tmp_path):
         ({"y_train": np.arange(29)}, "has 30 samples but 29 labels"),
         ({"y_train": np.arange(30) - 1}, "has the label -1, outside"),
         ({"classes": np.array(["a", "b"])}, "has the label 2, outside its 2 classes"),
-        ({"x_train": np.full((30, 5), np.nan), "x_test": np.zeros((9, 5))}, "NaN or infinite values, first in sample 0"),
+        (
+            {"x_train": np.full((30, 5), np.nan), "x_test": np.zeros((9, 5))},
+            "NaN or infinite values, first in sample 0",
+        ),
         ({"x_train": np.full((30, 5), 1e300), "x_test": np.zeros((9, 5))}, "NaN or infinite"),
         ({"x_train": np.zeros((30, 5))}, r"shape \(5,\) but test samples \(3, 8, 8\)"),
         ({"x_train": np.array(["a"] * 30)}, "must hold samples as numbers"),

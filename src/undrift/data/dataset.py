@@ -169,6 +169,7 @@ def measured(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         square = square + (block**2).sum(axes)
         count += block.size // block.shape[1]
     mean = np.asarray(total) / count
-    std = np.sqrt(np.maximum(np.asarray(square) / count - mean**2, 0))
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused by name a little later
+        std = np.sqrt(np.maximum(np.asarray(square) / count - mean**2, 0))
     std[std < 1e-6] = 1.0  # a constant column carries nothing; leave it at zero rather than blow it up
     return tuple(float(v) for v in np.round(mean, 6)), tuple(float(v) for v in np.round(std, 6))

@@ -91,11 +91,11 @@ def npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of an .npz, except that object arrays are refused: reading them would run code from the file."""
     name = ""
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise BadRequest(f"{path} is a single array, not an .npz; save it with np.savez(x_train=…, y_train=…)")
         held = {}
-        with file:
+        with path.open("rb") as raw:  # ours to close: np.load leaves a damaged file open
+            file = np.load(raw, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise BadRequest(f"{path} is a single array, not an .npz; save it with np.savez(x_train=…, y_train=…)")
             for name in file.files:
                 held[name] = file[name]
         return held

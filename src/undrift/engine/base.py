@@ -39,5 +39,9 @@ class Engine:
         """(position, reply) in any order; `with_state` before an order leaves."""
         raise NotImplementedError
 
+    def events(self) -> list[tuple[str, str]]:
+        """(kind, sentence) of what went wrong with the engine itself since the last call."""
+        return []
+
     def close(self) -> None:
         """Let go of workers and files."""

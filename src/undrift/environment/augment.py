@@ -18,7 +18,7 @@ from torch.nn import functional
 from undrift.environment.domains import luminance
 from undrift.errors import BadRequest
 
-__all__ = ["around", "compose", "crop", "flip", "jitter"]
+__all__ = ["compose", "crop", "flip", "jitter"]
 
 
 class Augment(Protocol):

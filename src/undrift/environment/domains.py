@@ -73,14 +73,16 @@ class Rotated:
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         n, c, h, w = images.shape
+        if not n:  # the sampler below refuses to be given nothing
+            return images.clone()
         angle = math.radians(self.degrees)
         cos, sin = math.cos(angle), math.sin(angle)
         # The grid says for each target pixel where it comes from, in units of half a side: the ratio keeps it rigid.
         turn = torch.tensor(
             [[cos, -sin * h / w, 0.0], [sin * w / h, cos, 0.0]], dtype=images.dtype, device=images.device
         )
-        grid = functional.affine_grid(turn.expand(n, 2, 3), [n, c, h, w], align_corners=False)
-        return functional.grid_sample(images, grid, align_corners=False).clamp(0, 1)
+        grid = functional.affine_grid(turn[None], [1, c, h, w], align_corners=False)
+        return functional.grid_sample(images, grid.expand(n, h, w, 2), align_corners=False).clamp(0, 1)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""FedNP: a learned Gaussian prior on the last linear layer W, shaped by what the others know (Wang et al., AAAI 2023).
+"""FedNP: a learned Gaussian prior on the last linear layer W, shaped by what the others know (Wu et al., AAAI 2023).
 
 Every client has a cavity (c_m, c_s): the product of the other clients' factors over a latent of size 10. From it and
 the mean feature f an expectation-propagation step gives (μ, σ); a small network (NPN: 10 → 10 → dim W, means and
@@ -34,7 +34,7 @@ Gaussian = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class FedNp(Objective):
+class FedNP(Objective):
     lam: float = 0.01
     fix: bool = False
 
@@ -52,11 +52,12 @@ class FedNp(Objective):
             yield Problem("error", f"fednp puts a prior on the last linear layer, and {head} of this model is frozen")
 
     def brief(self, server: Server, client: int) -> dict[str, torch.Tensor]:
-        return server.shelf[client] if client in server.shelf else {}
+        return server.shelf.get(client, {})
 
     def first(self, job: Job) -> dict[str, torch.Tensor]:
-        dim, draw = prior_slice(job.plan), job.lasting("npn")
-        shapes = {"A": (LATENT, LATENT), "a": (LATENT,), "B": (LATENT, dim.stop - dim.start), "b": (dim.stop - dim.start,)}
+        place, draw = prior_slice(job.plan), job.lasting("npn")
+        dim = place.stop - place.start
+        shapes = {"A": (LATENT, LATENT), "a": (LATENT,), "B": (LATENT, dim), "b": (dim,)}
         return {name: torch.rand(shape, generator=draw) * 0.1 - 0.05 for name, shape in shapes.items()}
 
     def begin(self, job: Job, npn: Tree, told: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class FedNp(Objective):
 
     def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: dict[str, Any]) -> None:
         place = prior_slice(job.plan)
-        npn = {name: value.requires_grad_() for name, value in scratch["npn"].items()}
+        npn = {name: value.detach().requires_grad_() for name, value in scratch["npn"].items()}
         with torch.enable_grad():
             W = P[place].detach().requires_grad_()
             term = self.lam * prior(W, propagate(npn, scratch["here"]))

@@ -1,4 +1,4 @@
-"""FedRS: scores of classes a client does not have are scaled down, so that it does not unlearn them (Li, Zhan, KDD 2021).
+"""FedRS: scores of classes a client lacks are scaled down, so that it does not unlearn them (Li, Zhan, KDD 2021).
 
     z_c = α_c (w_c · h) + bias_c        α_c = 1 for the client's classes, α for the others
 
@@ -22,7 +22,7 @@ from undrift.parts import Batch, Job, Objective, Tree
 
 
 @dataclass(frozen=True)
-class FedRs(Objective):
+class FedRS(Objective):
     alpha: float = 0.5
     soft: bool = False
 
@@ -40,6 +40,7 @@ class FedRs(Objective):
         return (1 - self.alpha) * (kept - 1)
 
     def logits(self, z: torch.Tensor, batch: Batch, job: Job, scratch: torch.Tensor) -> torch.Tensor:
-        assert batch.head is not None and batch.features is not None
+        assert batch.head is not None
+        assert batch.features is not None
         bias = batch.head(torch.zeros_like(batch.features[:1]))  # the live bias, with its gradient
         return z + scratch * (batch.logits - bias)

@@ -37,7 +37,8 @@ class Moon(Objective):
 
     def __post_init__(self) -> None:
         if not (0 <= self.mu < math.inf and self.tau > 0 and self.width > 0):
-            raise BadRequest(f"moon: mu must be at least 0, tau and width above 0, not {self.mu}, {self.tau}, {self.width}")
+            values = f"{self.mu}, {self.tau}, {self.width}"
+            raise BadRequest(f"moon: mu must be at least 0, tau and width above 0, not {values}")
 
     def resolve(self, plan: Plan) -> Moon:
         if not self.head or plan.layout.head is None:
@@ -79,7 +80,7 @@ class Moon(Objective):
         if scratch["own"] is None:
             return self.mu * contrast(batch.features, near, far, self.tau)
         here, there = scratch["heads"]
-        own = scratch["own"].requires_grad_()
+        own = scratch["own"].detach().requires_grad_()
         near, far = self.project(here, near), self.project(there, far)
         term = self.mu * contrast(self.project(own, batch.features), near, far, self.tau)
         (g,) = torch.autograd.grad(term, own, retain_graph=True)

@@ -1,7 +1,7 @@
 """Fine-tuning: a client holds the received model after a few more epochs on its own data.
 
-Evaluation only: training and what is sent are those of the rest of the method, so `finetune` beside `fedavg` asks what a
-personal method gains over the simplest one. At stage L1 it is the new global model that is tuned, at L2 the one the
+Evaluation only: training and what is sent are those of the rest of the method, so `finetune` beside `fedavg` asks what
+a personal method gains over the simplest one. At stage L1 it is the new global model that is tuned, at L2 the one the
 round began with. The order of the samples is drawn from a stream of its own; inputs are not augmented.
 """
 

@@ -11,8 +11,8 @@ everybody, no selection), `random` (as many, drawn at random) and `filter` (the 
 
 The authors' code has κ = 5 and α = 10 *per round* in the exponential and logistic schedules, which makes them steps;
 here they are 5/T and 10/T (`rate` sets them); it also has a = 50 where the paper has 200. Start early, middle, late =
-t₀ at 0, R/4, R/2: `shift` moves the whole growth by t₀, `stop` lets it run from t₀ to T. `scored_by=received` scores the
-whole local set once with the received model, with one τ.
+t₀ at 0, R/4, R/2: `shift` moves the whole growth by t₀, `stop` lets it run from t₀ to T. `scored_by=received` scores
+the whole local set once with the received model, with one τ.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ class Flood(Sampling):
         rest = 0 if self.control == "filter" else 1 - share
         steps = [plan.rate(round) * (share * level + rest) for round, level in enumerate(levels)]
         if max(steps) > 1:
-            yield Problem("warning", f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in round "
-                          f"{steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or let the "
-                          "rate decay")  # fmt: skip
+            yield Problem("warning", f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
+                          f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
+                          "let the rate decay")  # fmt: skip
 
     # ---- on whom -----------------------------------------------------------------------------------------------
 

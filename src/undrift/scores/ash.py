@@ -27,22 +27,16 @@ def pruned(f: torch.Tensor, percentile: float) -> tuple[torch.Tensor, torch.Tens
     return f * kept, kept, k
 
 
-def ash_p(
-    logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE
-) -> torch.Tensor:
+def ash_p(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE) -> torch.Tensor:
     return head(pruned(features, percentile)[0]).logsumexp(1)
 
 
-def ash_b(
-    logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE
-) -> torch.Tensor:
+def ash_b(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE) -> torch.Tensor:
     _, kept, k = pruned(features, percentile)
     return head(kept * (features.sum(1, keepdim=True) / k)).logsumexp(1)
 
 
-def ash_s(
-    logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE
-) -> torch.Tensor:
+def ash_s(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE) -> torch.Tensor:
     f, _, _ = pruned(features, percentile)
     exponent = features.sum(1, keepdim=True) / f.sum(1, keepdim=True).clamp(min=1e-12)
     return head(f * exponent.clamp(max=10.0).exp()).logsumexp(1)

@@ -22,7 +22,7 @@ from undrift.parts import Combine, Replies, Server, ServerUpdate, Tree, server_s
 
 
 @dataclass(frozen=True)
-class FedExp(ServerUpdate, Combine):
+class FedExP(ServerUpdate, Combine):
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:

@@ -14,12 +14,14 @@ from undrift.context import Tree
 
 def dump(tree: Tree) -> bytes:
     tensors: dict[str, torch.Tensor] = {}
+    named: dict[int, str] = {}
 
     def skeleton(node: Tree) -> Any:
         if isinstance(node, torch.Tensor):
-            name = f"{len(tensors):06d}"
-            tensors[name] = node.detach().cpu().contiguous()
-            return {"t": name}
+            if id(node) not in named:  # the same tensor in two places is written once
+                named[id(node)] = f"{len(tensors):06d}"
+                tensors[named[id(node)]] = own_memory(node.detach().cpu().contiguous())
+            return {"t": named[id(node)]}
         if isinstance(node, dict):
             return {"d": {str(key): skeleton(node[key]) for key in sorted(node)}}
         if isinstance(node, (list, tuple)):
@@ -30,6 +32,11 @@ def dump(tree: Tree) -> bytes:
 
     text = json.dumps(skeleton(tree), sort_keys=True)
     return safetensors.torch.save(tensors, metadata={"tree": text})
+
+
+def own_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy where it is a window on something larger: safetensors refuses shared memory."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() else tensor.clone()
 
 
 def load(data: bytes) -> Tree:

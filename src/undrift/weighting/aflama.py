@@ -1,4 +1,4 @@
-"""A-FLAMA, a reconstruction: weigh clients by their accuracy on a validation set of the server.
+"""A-FLAMA, a reconstruction: weigh clients by accuracy on a validation set of the server (Wang et al., 2024).
 
     a_k = acc_k / Σ acc        shares below w_min = floor/m are raised to w_min
 
@@ -20,7 +20,7 @@ from undrift.parts import Replies, Server, Weighting
 
 
 @dataclass(frozen=True)
-class Aflama(Weighting):
+class AFlama(Weighting):
     floor: float = 0.5  # of the uniform share 1/m
 
     needs: ClassVar = ("proxy",)

@@ -1,4 +1,4 @@
-"""Bound ("robust") weighting: a client counts less the wider its generalisation bound (paper 003, Hellinger balls).
+"""Bound ("robust") weighting: the wider its generalisation bound, the less a client counts (Xu et al., paper 003).
 
 X = L² of a loss L in [0, M]. With m = mean X, v = variance of X, r = δ², c = √(r(2−r)(1−r)²), every distribution Q
 within Hellinger distance δ of the client's has E_Q[X] in [l, u]:
@@ -127,7 +127,9 @@ class Bound(Weighting):
         return torch.linspace(start, self.radius, self.points, dtype=torch.float64)
 
 
-def bounds(m: float, v: float, M2: float, deltas: torch.Tensor, n: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def bounds(
+    m: float, v: float, M2: float, deltas: torch.Tensor, n: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(u, l) of E_Q[X], X in [0, M2] with mean m and variance v, one number per radius. With n the mean and the
     standard deviation were estimated from n samples, and the bounds hold with their finite-sample terms."""
     v = min(v, m * (M2 - m)) if v >= 0 else v  # the unbiased estimate may exceed what [0, M2] allows

@@ -19,7 +19,7 @@ from undrift.parts import Replies, Server, Weighting
 
 
 @dataclass(frozen=True)
-class FedAsl(Weighting):
+class FedASL(Weighting):
     alpha: float = 0.5
     beta: float = 0.2
     loss: Literal["all", "last"] = "all"  # mean over all local epochs, or the last one's

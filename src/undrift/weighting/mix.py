@@ -4,7 +4,7 @@
 
 Normalising first is the point: raw scores of two rules have no common scale. A rule whose scores cannot be normalised
 in a round (negative, all zero) gives size weights for that round; a client whose score is not finite is left out.
-A rule may be given as a part or by its name: mix([size, bound], [0.5, 0.5]).
+As text: mix([size(), bound(radius=0.1)], [0.5, 0.5]).
 """
 
 from __future__ import annotations
@@ -18,75 +18,77 @@ import torch
 from undrift.aggregate import normalised
 from undrift.declare import Declaration
 from undrift.errors import BadRequest
-from undrift.parts import Job, Part, Plan, Replies, Server, Tree, Weighting, defines
+from undrift.parts import Job, Plan, Problem, Replies, Server, Tree, Weighting, defines
 
 AT_SERVER = ("memory", "broadcast", "brief", "gather")
 
 
 @dataclass(frozen=True)
 class Mix(Weighting):
-    rules: tuple[Part | str, ...]
+    rules: tuple[Weighting, ...]
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        from undrift import text  # it knows all names, this one included
-
-        rules = tuple(text.part("weighting", rule) if isinstance(rule, str) else rule for rule in self.rules)
-        object.__setattr__(self, "rules", rules)
+        object.__setattr__(self, "rules", tuple(self.rules))
         object.__setattr__(self, "shares", tuple(float(share) for share in self.shares))
-        if not rules or len(rules) != len(self.shares):
-            raise BadRequest(f"mix: rules and shares must be equally many and at least one, not {len(rules)} and {len(self.shares)}")
+        if not self.rules or len(self.rules) != len(self.shares):
+            raise BadRequest(f"mix: as many shares as rules, at least one; not {len(self.rules)}, {len(self.shares)}")
         if not all(0 <= share < math.inf for share in self.shares) or sum(self.shares) == 0:
             raise BadRequest(f"mix: shares must be at least 0 and not all 0, not {list(self.shares)}")
-        for rule in rules:
+        for rule in self.rules:
             if not isinstance(rule, Weighting):
-                raise BadRequest(f"mix: {rule} is not a weighting")
+                raise BadRequest(f"mix: {rule} is not a weighting; write its brackets, as in mix([size()], [1])")
             if any(defines(rule, hook) for hook in AT_SERVER):
                 raise BadRequest(f"mix: {rule.name} keeps something at the server and cannot be mixed")
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(sorted({need for rule in self.parts for need in rule.needs}))
+        return tuple(sorted({need for rule in self.rules for need in rule.needs}))
 
     @property
     def measures(self) -> str:  # type: ignore[override]
-        return next((rule.measures for rule in self.parts if rule.measures), "")
+        return next((rule.measures for rule in self.rules if rule.measures), "")
 
     @property
     def sends(self) -> Declaration:
-        return {f"{i}.{name}": kind for i, rule in enumerate(self.parts) for name, kind in rule.sends.items()}
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        return self.rules
+        return {f"{i}.{name}": kind for i, rule in enumerate(self.rules) for name, kind in rule.sends.items()}
 
     def resolve(self, plan: Plan) -> Mix:
-        return replace(self, rules=tuple(rule.resolve(plan) for rule in self.parts))
+        return replace(self, rules=tuple(rule.resolve(plan) for rule in self.rules))
 
-    def check(self, plan: Plan) -> list[Any]:
-        return [problem for rule in self.parts for problem in rule.check(plan)]
+    def check(self, plan: Plan) -> list[Problem]:
+        return [problem for rule in self.rules for problem in rule.check(plan)]
 
     def first(self, job: Job) -> Tree:
-        return [rule.first(job) for rule in self.parts]
+        return together([rule.first(job) for rule in self.rules])
 
     def reserve(self, job: Job) -> torch.Tensor:
-        return torch.cat([rule.reserve(job) for rule in self.parts])
+        return torch.cat([rule.reserve(job) for rule in self.rules])
 
     def begin(self, job: Job, states: Tree, told: dict[str, Any]) -> list[Any]:
-        return [rule.begin(job, state, {}) for rule, state in zip(self.parts, states)]
+        return [rule.begin(job, state, {}) for rule, state in zip(self.rules, self.apart(states))]
 
     def finish(self, job: Job, scratches: list[Any], states: Tree) -> tuple[Tree, dict[str, Any]]:
-        done = [rule.finish(job, *pair) for rule, pair in zip(self.parts, zip(scratches, states))]
+        done = [rule.finish(job, *pair) for rule, pair in zip(self.rules, zip(scratches, self.apart(states)))]
         message = {f"{i}.{name}": value for i, (_, sent) in enumerate(done) for name, value in sent.items()}
-        return [state for state, _ in done], message
+        return together([state for state, _ in done]), message
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         total = torch.zeros(len(replies), dtype=torch.float64)
-        for i, (rule, share) in enumerate(zip(self.parts, self.shares)):
+        for i, (rule, share) in enumerate(zip(self.rules, self.shares)):
+            if share == 0:
+                continue
             own = [{name.partition(".")[2]: value for name, value in message.items() if name.startswith(f"{i}.")}
                    for message in replies.messages]  # fmt: skip
             total += share * shares_of(rule.weights(server, replace(replies, messages=own)), replies.n)
         return total
+
+    def apart(self, states: Tree) -> list[Tree]:
+        return [None] * len(self.rules) if states is None else states
+
+
+def together(states: list[Tree]) -> Tree:
+    return None if all(state is None for state in states) else states
 
 
 def shares_of(raw: torch.Tensor, n: Any) -> torch.Tensor:

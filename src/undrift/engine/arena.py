@@ -1,0 +1,130 @@
+"""Tensors between our own processes through mapped memory: written once, read in place, never pickled.
+
+An arena is anonymous memory behind a file descriptor (memfd), so that nothing is left on disk or in /dev/shm however a
+process dies. A message is pickled with its large tensors replaced by references (whose, where, shape); the same tensor
+in ten orders is written once. What was placed stays valid until the second `turn` after it.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import tempfile
+from typing import Any
+
+import cloudpickle
+import torch
+
+SMALL = 2048  # bytes below which a tensor travels inside the message
+ALIGN = 64
+
+
+class Block:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        if hasattr(os, "memfd_create"):
+            self.fd = os.memfd_create("undrift")
+        else:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the block
+            self.fd = self.file.fileno()
+        os.ftruncate(self.fd, size)
+        self.memory = mmap.mmap(self.fd, size)
+        self.used = 0
+
+
+Reference = tuple[int, int, int, int, str, tuple[int, ...]]  # pid, fd, size of the block, offset, dtype, shape
+
+
+class Arena:
+    """The writer's side: two halves that take turns."""
+
+    def __init__(self) -> None:
+        self._halves: list[list[Block]] = [[], []]
+        self._now = 0
+        self._placed: dict[int, tuple[torch.Tensor, Reference]] = {}
+
+    def turn(self) -> None:
+        """Begin a new exchange: what was placed before the last one may be overwritten."""
+        self._now = 1 - self._now
+        self._placed = {}
+        blocks = self._halves[self._now]
+        for block in blocks:
+            block.used = 0
+
+    def place(self, tensor: torch.Tensor) -> Reference:
+        known = self._placed.get(id(tensor))
+        if known is not None:
+            return known[1]
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        size = flat.numel() * flat.element_size()
+        block = self._room(size)
+        target = torch.frombuffer(block.memory, dtype=flat.dtype, count=flat.numel(), offset=block.used)
+        target.copy_(flat)
+        reference = (os.getpid(), block.fd, block.size, block.used, str(flat.dtype).removeprefix("torch."), tuple(tensor.shape))
+        block.used += -(-size // ALIGN) * ALIGN
+        self._placed[id(tensor)] = tensor, reference  # holding the tensor keeps its id from being reused
+        return reference
+
+    def _room(self, size: int) -> Block:
+        blocks = self._halves[self._now]
+        for block in blocks:
+            if block.size - block.used >= size:
+                return block
+        block = Block(max(-(-size // 4096) * 4096, 2 * sum(b.size for b in blocks), 1 << 22))
+        blocks.append(block)
+        return block
+
+
+class Windows:
+    """The reader's side: blocks of other processes, mapped when first seen."""
+
+    def __init__(self) -> None:
+        self._mapped: dict[tuple[int, int, int], mmap.mmap] = {}
+
+    def tensor(self, reference: Reference) -> torch.Tensor:
+        pid, fd, size, offset, dtype, shape = reference
+        key = (pid, fd, size)
+        if key not in self._mapped:
+            handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+            try:
+                self._mapped[key] = mmap.mmap(handle, size)
+            finally:
+                os.close(handle)
+        count = 1
+        for length in shape:
+            count *= length
+        return torch.frombuffer(self._mapped[key], dtype=getattr(torch, dtype), count=count, offset=offset).view(shape)
+
+    def forget(self, pid: int) -> None:
+        """A process is gone; its mappings go when nobody looks at them any more."""
+        for key in [key for key in self._mapped if key[0] == pid]:
+            del self._mapped[key]
+
+
+def large(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.numel() * value.element_size() >= SMALL
+
+
+def pack(value: Any, arena: Arena) -> bytes:
+    """A message; objects that only cloudpickle can name (a part from a notebook) travel in `pack_objects`."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=5)
+    pickler.persistent_id = lambda o: arena.place(o) if large(o) else None  # type: ignore[method-assign]
+    pickler.dump(value)
+    return buffer.getvalue()
+
+
+def pack_objects(value: Any, arena: Arena) -> bytes:
+    buffer = io.BytesIO()
+    pickler = cloudpickle.Pickler(buffer, protocol=5)
+    pickler.persistent_id = lambda o: arena.place(o) if large(o) else None
+    pickler.dump(value)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes, windows: Windows) -> Any:
+    unpickler = pickle.Unpickler(io.BytesIO(data))
+    unpickler.persistent_load = windows.tensor  # type: ignore[method-assign]
+    return unpickler.load()

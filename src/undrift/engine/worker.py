@@ -1,0 +1,58 @@
+"""A worker process: `python -m undrift.engine.worker FD PARENT`. Started by our own entry point, never forked, so that a
+plain script or a notebook needs no `__main__` guard; it ends when its parent does, however that happens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+STOP = b""
+
+
+def main() -> None:
+    pipe = Connection(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
+    if os.getppid() != int(sys.argv[2]):
+        sys.exit(0)
+
+    import torch
+
+    torch.set_num_threads(1)
+    from undrift.engine.arena import Arena, Windows, pack, unpack
+    from undrift.engine.payload import open_site
+    from undrift.local import serve
+
+    windows, arena = Windows(), Arena()
+    site = None
+    exchange = -1
+    while True:
+        try:
+            data = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        if data == STOP:
+            return
+        kind, number, content = unpack(data, windows)
+        if kind == "site":
+            site = open_site(content)
+            pipe.send_bytes(pack(("ready", number, None), arena))
+            continue
+        if number != exchange:
+            arena.turn()
+            exchange = number
+        assert site is not None
+        replies = [(position, serve(site, order)) for position, order in content]
+        try:
+            pipe.send_bytes(pack(("done", number, replies), arena))
+        except (BrokenPipeError, OSError):
+            return
+
+
+if __name__ == "__main__":
+    main()

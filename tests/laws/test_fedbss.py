@@ -1,0 +1,170 @@
+"""Laws of FedBSS."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from undrift import sampling, testing
+from undrift.errors import BadRequest
+from undrift.testing import run_parts
+
+
+@pytest.fixture
+def client(job, planned):
+    """A client after the warm-up whose received model has given losses and uncertainties."""
+
+    def make(loss, u=None, epochs=10, batch=1, **facts):
+        loss = torch.tensor(loss, dtype=torch.float32)
+        u = torch.zeros(len(loss)) if u is None else torch.tensor(u)
+        # two classes with probabilities (1 ± (1 − u))/2, so that max p − min p = 1 − u
+        p = torch.stack([1 - u / 2, u / 2], 1).clamp(1e-6, 1)
+        survey = SimpleNamespace(loss=loss, logits=p.log())
+        plan = planned(epochs=epochs, batch=batch)
+        return job(plan=plan, n=len(loss), scored=lambda role: {"received": survey}[role], **facts)
+
+    return make
+
+
+def picks(part, client, epochs=10):
+    course = part.begin(client, None, {})
+    return [part.pick(client, course, epoch).tolist() for epoch in range(epochs)]
+
+
+def test_the_boundary_is_the_loss_of_the_most_uncertain_sample(client):
+    at = client([0.1, 0.9, 0.5, 2.0, 1.0], u=[0.1, 0.2, 0.8, 0.3, 0.4])  # the third is the most uncertain
+    _, unbiased, _ = sampling.fedbss(T1=0).begin(at, None, {})
+    assert unbiased == 2  # 0.1 and 0.5
+    assert at.notes == {"S_mid": pytest.approx(0.5), "biased": pytest.approx(3 / 5)}
+
+
+def test_the_first_epoch_takes_the_easiest_and_the_last_takes_all(client):
+    losses = [0.4, 0.1, 0.3, 0.2, 5.0, 3.0, 4.0, 1.0, 2.0, 6.0]
+    u = [0.9] + [0.1] * 9  # S_mid = 0.4: U = {1, 3, 2, 0}, V by loss = 7 8 5 6 4 9
+    rounds = picks(sampling.fedbss(T1=0), client(losses, u))
+    assert rounds[0] == [1, 3, 2, 0]  # α₁ |V| = 0.024 · 6: nobody
+    assert rounds[4] == [1, 3, 2, 0, 7, 8, 5]  # α₅ = ½, exactly half of V
+    assert rounds[-1] == [1, 3, 2, 0, 7, 8, 5, 6, 4, 9]
+    assert all(set(a) <= set(b) for a, b in zip(rounds, rounds[1:]))
+
+
+@pytest.mark.parametrize("epochs", [2, 4, 6, 10, 20, 50])
+def test_counts_are_exact_where_the_share_is_a_round_number(client, epochs):
+    losses = [0.0] + [float(k) for k in range(1, 101)]  # U = {0}, |V| = 100
+    at = client(losses, u=[0.9] + [0.1] * 100, epochs=epochs)
+    cosine, linear = (picks(sampling.fedbss(T1=0, pacing=p), at, epochs) for p in ("cosine", "linear"))
+    assert len(cosine[epochs // 2 - 1]) == 51
+    assert len(cosine[-1]) == 101
+    assert [len(taken) for taken in linear] == [1 + 100 * e // epochs for e in range(1, epochs + 1)]
+
+
+def test_the_mean_share_of_ten_epochs_is_0_55():
+    part = sampling.fedbss()
+    assert sum(part.pace(e, 10) for e in range(1, 11)) / 10 == pytest.approx(0.55)
+
+
+def test_filter_takes_the_unbiased_only(client):
+    at = client([0.0, 1.0, 2.0, 3.0], u=[0.1, 0.9, 0.1, 0.1])
+    assert picks(sampling.fedbss(T1=0, pacing="filter"), at) == [[0, 1]] * 10
+
+
+def test_ties_of_uncertainty_take_the_smallest_loss(client):
+    at = client([3.0, 1.0, 2.0, 4.0], u=[0.5, 0.5, 0.5, 0.1])
+    assert sampling.fedbss(T1=0).begin(at, None, {})[1] == 1
+    assert at.notes["S_mid"] == 1.0
+
+
+def test_a_boundary_at_the_smallest_loss_is_enlarged_to_a_batch_and_noted(client):
+    at = client([1.0, 2.0, 3.0, 4.0, 5.0], u=[0.9, 0.1, 0.1, 0.1, 0.1], batch=3)
+    assert sampling.fedbss(T1=0).begin(at, None, {})[1] == 3
+    assert at.notes["enlarged_from"] == 1
+    one = client([1.0], batch=32)
+    assert picks(sampling.fedbss(T1=0), one) == [[0]] * 10
+
+
+def test_a_loss_that_is_not_finite_comes_last_and_never_sets_the_boundary(client):
+    at = client([math.nan, 1.0, math.inf, 0.5], u=[0.9, 0.8, 0.9, 0.1])
+    order, unbiased, _ = sampling.fedbss(T1=0).begin(at, None, {})
+    assert order.tolist() == [3, 1, 0, 2]
+    assert unbiased == 2
+    assert picks(sampling.fedbss(T1=0), client([math.nan] * 3)) == [[0, 1, 2]] * 10
+
+
+def test_other_boundaries_by_hand(client, planned):
+    at = client([0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], u=[0.1, 0.2, 0.3, 0.4, 0.9, 0.8, 0.7, 0.1, 0.1, 0.1])
+    count = {
+        "ratio": sampling.fedbss(T1=0, boundary="ratio", level=0.7).begin(at, None, {})[1],
+        "loss": sampling.fedbss(T1=0, boundary="loss", level=0.35).begin(at, None, {})[1],
+        "top": sampling.fedbss(T1=0, boundary="top", level=3).begin(at, None, {})[1],  # median of 5, 6, 7
+    }
+    assert count == {"ratio": 7, "loss": 3, "top": 6}
+    assert sampling.fedbss(boundary="ratio").resolve(planned()).level == 0.7
+
+
+def test_controls_have_the_same_counts_in_another_order(client):
+    losses = [float(k) for k in range(40)]
+    u = [0.1] * 9 + [0.9] + [0.1] * 30
+    plain, random, matched = (picks(sampling.fedbss(T1=0, order=o), client(losses, u)) for o in ("loss", "random", "matched"))
+    assert [len(x) for x in plain] == [len(x) for x in random] == [len(x) for x in matched]
+    assert plain[0] == list(range(10))
+    assert set(random[0]) != set(plain[0])
+    assert all(set(a) <= set(b) for a, b in zip(random, random[1:]))
+    assert not all(set(a) <= set(b) for a, b in zip(matched, matched[1:]))
+    assert sorted(random[-1]) == sorted(matched[-1]) == list(range(40))
+
+
+def test_the_warm_up_is_uniform_averaging_bit_for_bit_and_then_it_differs(tiny):
+    warm, plain = (run_parts(m, tiny, rounds=3, epochs=4) for m in ("fedbss(T1=3)", "fedavg-uniform"))
+    assert torch.equal(warm.vector, plain.vector)
+    assert not torch.equal(run_parts("fedbss(T1=2)", tiny, rounds=3, epochs=4).vector, plain.vector)
+
+
+def test_with_one_epoch_it_is_plain_training_and_warns(tiny):
+    run = run_parts("fedbss(T1=0)", tiny, epochs=1)
+    assert [("one local epoch" in sentence) for sentence in run.setup.said] == [True]
+    easiest = run_parts("fedavg-uniform", tiny, epochs=1)
+    assert torch.allclose(run.vector, easiest.vector, atol=0.2)  # the same samples, shuffled from another order
+    assert run.notes("S_mid")
+
+
+def test_it_warns_where_the_run_ends_in_the_warm_up(planned):
+    plan = planned(rounds=4, epochs=2)
+    assert ["warms up" in p.sentence for p in sampling.fedbss(T1=4).check(plan)] == [True]
+    assert list(sampling.fedbss().resolve(plan).check(plan)) == []
+    assert sampling.fedbss().resolve(planned(rounds=200)).T1 == 50
+
+
+def test_the_biased_set_holds_no_sample_that_is_classified_clearly(tiny):
+    # ℓ_i ≤ −ln(max p* − min p*) for every correct i, p* the most uncertain sample's softmax, as far as ℓ* allows:
+    # a correct sample's p_y is its largest probability, and max p − min p is at least the most uncertain one's.
+    run = run_parts("fedbss(T1=0)", tiny, rounds=1)
+    site = run.setup.site
+    for client in range(4):
+        x, y = site.train(client)
+        site.model.load(site.initial)
+        site.model.module.eval()
+        p = site.model(x).softmax(1)
+        gap = (p.amax(1) - p.amin(1)).min()
+        correct = p.argmax(1) == y
+        assert (-p[correct, y[correct]].log() <= -gap.log() + 1e-6).all()
+
+
+def test_one_sample_and_one_class_clients_are_fine():
+    run = run_parts("fedbss(T1=0)", testing.tiny(sizes=[1, 2, 30, 40]), rounds=2)
+    assert torch.isfinite(run.vector).all()
+    assert run.events == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"T1": -1}, {"boundary": "x"}, {"pacing": "x"}, {"order": "x"}, {"boundary": "ratio", "level": 1.5},
+        {"boundary": "top", "level": 0.5}, {"boundary": "loss", "level": math.inf},
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused(values):
+    with pytest.raises(BadRequest, match="fedbss: "):
+        sampling.fedbss(**values)

@@ -1,0 +1,121 @@
+"""Laws of FedNP."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from undrift import objectives
+from undrift.errors import BadRequest
+from undrift.objectives.fednp import EPS, LATENT, cavities, divided, divided_as_released, ep_step, prior, propagate
+from undrift.testing import run_parts
+
+
+def gaussian(mean, variance):
+    return torch.full((LATENT,), float(mean)), torch.full((LATENT,), float(variance))
+
+
+def test_cavities_of_three_clients_by_hand():
+    # variances 1, 1/2, 1/4 and means 1, 2, 3; precisions 1, 2, 4 (ε = 1e-5 aside)
+    # of client 0: precision 6, mean (2·2 + 3·4)/6 = 8/3; of 1: 5, (1 + 12)/5; of 2: 3, (1 + 4)/3
+    found = cavities([gaussian(1, 1), gaussian(2, 0.5), gaussian(3, 0.25)])
+    for (mean, variance), (m, v) in zip(found, [(8 / 3, 1 / 6), (13 / 5, 1 / 5), (5 / 3, 1 / 3)]):
+        assert mean[0].item() == pytest.approx(m, rel=1e-4)
+        assert variance[0].item() == pytest.approx(v, rel=1e-4)
+
+
+def test_nobody_else_means_a_variance_of_five():
+    ((mean, variance),) = cavities([gaussian(1, 1)])
+    assert variance.unique().item() == 5
+    assert mean.unique().item() == 0
+
+
+def test_division_undoes_the_product():
+    # N(1, 1)·N(2, 1/2) has precision 3 and mean (1 + 4)/3; dividing N(2, 1/2) out gives N(1, 1) back
+    mean, variance = divided(gaussian(5 / 3, 1 / 3), gaussian(2, 0.5))
+    assert mean[0].item() == pytest.approx(1, abs=1e-5)
+    assert variance[0].item() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_released_division_always_clamps():
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        whole, cavity = ((torch.rand(LATENT, generator=draw) * 4 + 0.1, torch.rand(LATENT, generator=draw) * 4 + 0.1)
+                         for _ in range(2))  # fmt: skip
+        mean, variance = divided_as_released(whole, cavity)
+        assert (variance == torch.tensor(EPS)).all()
+        assert all(m == pytest.approx(EPS) or m == pytest.approx(5, rel=0.9) for m in mean.tolist())
+
+
+def test_the_ep_step_stays_in_its_box_even_without_features():
+    for f in (0.0, 1e-6, 0.3, 50.0, -2.0):
+        mean, variance = ep_step(gaussian(0.5, 0.3), torch.tensor(f))
+        assert ((mean >= EPS - 1e-9) & (mean <= 5)).all()
+        assert ((variance >= EPS - 1e-9) & (variance <= 5)).all()
+
+
+def test_the_ep_step_by_hand():
+    # f = 1, cavity (0, 1): a = 0, b = 1. With κ as printed: e1 = σ(0) = 0.5;
+    # e2 = σ(1.17157·0.881374/√(1 + 0.3927·1.37258)) = σ(1.03259/1.24054) = σ(0.832366) = 0.696876
+    # e3 = σ(3.87868·0.603209/√(1 + 0.3927·15.0442)) = σ(2.33966/2.62882) = σ(0.890002) = 0.708890
+    # P1 = 0.5 − 0.696876 = −0.196876; s1 = P1/0.5 < 0 is clamped to ε
+    # P2 = 2·0.696876 − 2·0.708890 = −0.024028; s2 = (0.5 − 0.196876 + 0.024028)/0.5 = 0.654304
+    # σ = s2 − s1² = 0.654304 − 0.155041 = 0.499263
+    mean, variance = ep_step(gaussian(0, 1), torch.tensor(1.0))
+    assert mean[0].item() == pytest.approx(EPS)
+    assert variance[0].item() == pytest.approx(0.499263, abs=2e-4)
+
+
+def test_the_priors_gradient_is_that_of_finite_differences(job, batch, planned):
+    plan = planned("fednp")
+    place = plan.layout.entry("2.weight").place
+    draw = torch.Generator().manual_seed(0)
+    npn = {name: torch.rand(shape, generator=draw, dtype=torch.float64) * 0.1 - 0.05
+           for name, shape in (("A", (10, 10)), ("a", (10,)), ("B", (10, 24)), ("b", (24,)))}  # fmt: skip
+    here = tuple(torch.rand(10, generator=draw, dtype=torch.float64) + 0.1 for _ in range(2))
+    cavity = tuple(value.clone() for value in here)
+    P = torch.randn(plan.layout.nP, generator=draw, dtype=torch.float64)
+    G = torch.zeros_like(P)
+    scratch = {"npn": npn, "here": here, "cavity": cavity}
+    features = torch.rand(6, 8, generator=draw, dtype=torch.float64)
+    part = objectives.fednp(lam=0.3)
+    part.gradient(P, G, batch(torch.zeros(6, 3), features=features), job(plan=plan, lr=0.1), scratch)
+
+    def term(W, **other):
+        return 0.3 * prior(W, propagate({**npn, **other}, here)).item()
+
+    W = P[place]
+    for i in (0, 11, 23):
+        e = torch.zeros_like(W)
+        e[i] = 1e-6
+        assert G[place][i].item() == pytest.approx((term(W + e) - term(W - e)) / 2e-6, rel=1e-5)
+    assert G[: place.start].abs().sum() == 0
+    assert G[place.stop :].abs().sum() == 0
+    for name in npn:  # the NPN takes a plain step down the same term
+        e = torch.zeros_like(npn[name])
+        e.view(-1)[3] = 1e-7
+        slope = (term(W, **{name: npn[name] + e}) - term(W, **{name: npn[name] - e})) / 2e-7
+        assert ((npn[name] - scratch["npn"][name]).view(-1)[3] / 0.1).item() == pytest.approx(slope, rel=1e-4, abs=1e-6)
+    assert torch.equal(scratch["here"][0], ep_step(cavity, features.mean())[0])
+
+
+def test_lambda_zero_is_plain_training_bit_for_bit(tiny):
+    assert torch.equal(run_parts("fednp(lam=0)", tiny).vector, run_parts("fedavg", tiny).vector)
+    assert not torch.equal(run_parts("fednp", tiny).vector, run_parts("fedavg", tiny).vector)
+
+
+@pytest.mark.parametrize("fix", ["false", "true"])
+def test_cavities_live_on_the_shelf_and_npns_at_the_clients(tiny, fix):
+    run = run_parts(f"fednp(fix={fix})", tiny, rounds=2)
+    kind = "shelf/objective.fednp"
+    rows = [run.vault.states.get(kind, k, run.world.versions[kind, k]) for k in range(4)]
+    assert all(set(row) == {"mean", "variance"} for row in rows)
+    assert {name: tuple(value.shape) for name, value in run.state(0).items()} == {
+        "A": (10, 10), "a": (10,), "B": (10, 24), "b": (24,)}  # fmt: skip
+    if fix == "false":  # every factor has variance ε, so a cavity of three others has (ε + ε)/3
+        assert rows[0]["variance"][0].item() == pytest.approx(2 * EPS / 3, rel=1e-3)
+
+
+def test_bad_values_are_refused():
+    with pytest.raises(BadRequest, match="fednp"):
+        objectives.fednp(lam=-1)
