@@ -171,6 +171,10 @@ class Twin:
         self.G = torch.empty_like(flat.P)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.flat.layout.lone:  # BatchNorm cannot learn from one value per channel: its statistics rest
+            for child in self.flat.module.modules():
+                if isinstance(child, torch.nn.modules.batchnorm._BatchNorm):
+                    child.train(len(x) > 1)
         return self.flat(x)
 
     @property

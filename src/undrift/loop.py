@@ -37,26 +37,28 @@ class Loop:
         """The world before round 0, made durable."""
         vector = self.site.initial.cpu().clone()
         world = first_world(self.plan, vector, self.site.model.integers(), self.desktop)
-        if self.vault.due(world, last=False):
-            self.vault.checkpoint(world)
+        if self.vault.due(world):
+            self.vault.checkpoint(world, wait=True)
         return world
 
     def run(self, world: World) -> World:
-        """Rounds until the last one. Ctrl-C ends between two rounds' commits: nothing is lost."""
+        """Rounds until the last one. Whatever ends them, the last committed world is made durable."""
         began = time.perf_counter()
-        while world.round < self.plan.rounds:
-            round = world.round
-            world, rows, notes, events, cohort = self.one_round(world)
-            seconds = time.perf_counter() - began
-            self.vault.record.commit_round(round, seconds, self.plan.rate(round), cohort, rows, notes, events)
-            began = time.perf_counter()
-            reached = self.reached(rows)
-            if self.vault.due(world, last=reached or world.round == self.plan.rounds):
-                self.vault.checkpoint(world)
-            if self.watcher is not None:
-                self.watcher.round(round, self.plan.rounds, seconds, accuracy(rows))
-            if reached:
-                break
+        try:
+            while world.round < self.plan.rounds:
+                after, rows, notes, events, cohort = self.one_round(world)
+                seconds = time.perf_counter() - began
+                rate = self.plan.rate(world.round)
+                self.vault.record.commit_round(world.round, seconds, rate, cohort, rows, notes, events)
+                began, world = time.perf_counter(), after
+                if self.vault.due(world):
+                    self.vault.checkpoint(world)
+                if self.watcher is not None:
+                    self.watcher.round(world.round - 1, self.plan.rounds, seconds, accuracy(rows))
+                if self.reached(rows):
+                    break
+        finally:
+            self.vault.last_checkpoint(world)
         return world
 
     def one_round(self, world: World):  # type: ignore[no-untyped-def]

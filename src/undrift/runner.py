@@ -19,6 +19,8 @@ import torch
 from undrift import text
 from undrift.aggregate import World
 from undrift.engine import Engine, Inline, Processes
+from undrift.engine.faulty import Faulty
+from undrift.environment import faults
 from undrift.errors import BadRequest
 from undrift.federation import Federation
 from undrift.local import one_thread
@@ -60,17 +62,31 @@ def run(
 def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None) -> Result:
     engine = engine_for(setup, vault)
     try:
+        if setup.options.faults is not None:
+            engine = Faulty(engine, faults_of(setup.options.faults), setup.plan)
         began = getattr(watcher, "began", None)
         if began is not None:
             began(setup, engine)
         loop = Loop(setup, engine, vault, watcher)
         with one_thread():
             world = loop.run(world or loop.begin())
+    except KeyboardInterrupt:
+        if vault.folder is None:
+            raise
+        raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift resume {vault.folder}` goes on") from None
     finally:
         engine.close()
     if vault.folder is not None:
         export(setup, vault, world)
     return Result(setup, vault, world)
+
+
+def faults_of(given: Any) -> list[Any]:
+    """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
+    if isinstance(given, str):
+        table = {name: getattr(faults, name) for name in faults.__all__}
+        return [text.build("fault", call, table) for _, call in text.parse_method(given)]
+    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def engine_for(setup: Setup, vault: Vault, started: Processes | None = None) -> Engine:

@@ -33,7 +33,6 @@ class Row:
     like_fedavg: str = ""  # why the judged model equals FedAvg's, where it does
     model: str = "plain"  # the network that makes the method do something
     options: dict[str, Any] = field(default_factory=dict)
-    no_norm: str = ""  # the word in the sentence that refuses BatchNorm
     alone: str = ""  # the word in the sentence that refuses a cohort of one
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ ROWS = [
     Row("feddyn(alpha=0.1)"),
     Row("fedlc"),
     Row("flood(T=2)"),
-    Row("flood(T=2, scored_by=received, score=ash)"),
+    Row("flood(T=2, scored_by=received, score=ash-s)"),
     Row("fedbss(T1=1)"),
     # personal models
     Row("fliu"),
@@ -85,7 +84,7 @@ ROWS = [
     Row("feddecorr"),
     Row("fednp"),
     Row("fedrs"),
-    Row("fedma", no_norm="fedma"),
+    Row("fedma", options={"lr": 2.0}),  # with small steps nobody's units change places
     Row("fedma(variant=fednolowe)"),
     Row("fedcda(warmup=1)"),
     Row("inco", model="conv"),
@@ -109,6 +108,15 @@ ROWS = [
     Row("weighting.size", like_fedavg="it is FedAvg"),
     Row("combine.mean", like_fedavg="it is FedAvg"),
     Row("server.replace", like_fedavg="it is FedAvg"),
+    # compositions
+    Row("fedbss(T1=1)+scaffold@fednolowe"),
+    Row("flood(T=2)+fedbss(T1=1)"),
+    Row("fedprox+feddyn"),
+    Row("scaffold+fliu"),
+    Row("fedbn+fliu", model="norm"),
+    Row("flood(T=2)+scaffold+fliu@bound"),
+    Row("fedbss(T1=1)+fedprox@fednolowe"),
+    Row("feddyn@bound"),
 ]
 
 
@@ -153,14 +161,14 @@ def norm() -> nn.Module:
     return small_network(FEATURES, CLASSES, norm=True, dropout=0.3)
 
 
-def conv() -> nn.Module:
+def conv(norm: bool = False) -> nn.Module:
     def block(channels: int) -> list[nn.Module]:
-        return [nn.Conv2d(channels, 4, 3, padding=1), nn.ReLU()]
+        return [nn.Conv2d(channels, 4, 3, padding=1), *([nn.BatchNorm2d(4)] if norm else []), nn.ReLU()]
 
     return nn.Sequential(nn.Unflatten(1, (1, 4, 4)), *block(1), *block(4), *block(4), nn.Flatten(), nn.Linear(64, CLASSES))
 
 
-MODELS = {"plain": plain, "norm": norm, "conv": conv}
+MODELS = {"plain": plain, "norm": norm, "conv": conv, "conv_norm": lambda: conv(norm=True)}
 
 
 @pytest.fixture(scope="session")

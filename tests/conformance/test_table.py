@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from undrift.compose import method
@@ -28,7 +30,7 @@ def test_every_part_has_the_name_it_is_exported_under(rows):
 
 
 def test_differs_from_fedavg_or_the_table_says_why_not(row, undisturbed, battery, federation):
-    plain = battery(type(row)("fedavg", model=row.model), federation)
+    plain = battery(replace(row, text="fedavg"), federation)
     outcome = undisturbed(row)
     assert outcome.events == []
     assert torch.isfinite(outcome.vector).all()

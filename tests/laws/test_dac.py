@@ -103,7 +103,9 @@ def test_one_pass_over_the_data_and_one_number_are_its_cost(tiny):
     assert weighting.flood(score="ash-p").needs == ("features",)
 
 
-@pytest.mark.parametrize("values", [{"alpha": -0.1}, {"alpha": math.nan}, {"norm_phi": "max"}, {"score": "x"}, {"phi": "y"}])
+@pytest.mark.parametrize(
+    "values", [{"alpha": -0.1}, {"alpha": math.nan}, {"norm_phi": "max"}, {"score": "x"}, {"phi": "y"}]
+)
 def test_bad_values_are_refused(values):
     with pytest.raises(BadRequest):
         weighting.flood(**values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -48,7 +49,7 @@ def test_the_first_epoch_takes_the_easiest_and_the_last_takes_all(client):
     assert rounds[0] == [1, 3, 2, 0]  # α₁ |V| = 0.024 · 6: nobody
     assert rounds[4] == [1, 3, 2, 0, 7, 8, 5]  # α₅ = ½, exactly half of V
     assert rounds[-1] == [1, 3, 2, 0, 7, 8, 5, 6, 4, 9]
-    assert all(set(a) <= set(b) for a, b in zip(rounds, rounds[1:]))
+    assert all(set(a) <= set(b) for a, b in itertools.pairwise(rounds))
 
 
 @pytest.mark.parametrize("epochs", [2, 4, 6, 10, 20, 50])
@@ -94,7 +95,9 @@ def test_a_loss_that_is_not_finite_comes_last_and_never_sets_the_boundary(client
 
 
 def test_other_boundaries_by_hand(client, planned):
-    at = client([0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], u=[0.1, 0.2, 0.3, 0.4, 0.9, 0.8, 0.7, 0.1, 0.1, 0.1])
+    at = client(
+        [0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], u=[0.1, 0.2, 0.3, 0.4, 0.9, 0.8, 0.7, 0.1, 0.1, 0.1]
+    )
     count = {
         "ratio": sampling.fedbss(T1=0, boundary="ratio", level=0.7).begin(at, None, {})[1],
         "loss": sampling.fedbss(T1=0, boundary="loss", level=0.35).begin(at, None, {})[1],
@@ -107,12 +110,14 @@ def test_other_boundaries_by_hand(client, planned):
 def test_controls_have_the_same_counts_in_another_order(client):
     losses = [float(k) for k in range(40)]
     u = [0.1] * 9 + [0.9] + [0.1] * 30
-    plain, random, matched = (picks(sampling.fedbss(T1=0, order=o), client(losses, u)) for o in ("loss", "random", "matched"))
+    plain, random, matched = (
+        picks(sampling.fedbss(T1=0, order=o), client(losses, u)) for o in ("loss", "random", "matched")
+    )
     assert [len(x) for x in plain] == [len(x) for x in random] == [len(x) for x in matched]
     assert plain[0] == list(range(10))
     assert set(random[0]) != set(plain[0])
-    assert all(set(a) <= set(b) for a, b in zip(random, random[1:]))
-    assert not all(set(a) <= set(b) for a, b in zip(matched, matched[1:]))
+    assert all(set(a) <= set(b) for a, b in itertools.pairwise(random))
+    assert not all(set(a) <= set(b) for a, b in itertools.pairwise(matched))
     assert sorted(random[-1]) == sorted(matched[-1]) == list(range(40))
 
 

@@ -37,14 +37,15 @@ def test_division_undoes_the_product():
     assert variance[0].item() == pytest.approx(1, abs=1e-5)
 
 
-def test_the_released_division_always_clamps():
+def test_the_released_division_clamps_whatever_it_is_given():
     draw = torch.Generator().manual_seed(0)
     for _ in range(50):
         whole, cavity = ((torch.rand(LATENT, generator=draw) * 4 + 0.1, torch.rand(LATENT, generator=draw) * 4 + 0.1)
                          for _ in range(2))  # fmt: skip
         mean, variance = divided_as_released(whole, cavity)
         assert (variance == torch.tensor(EPS)).all()
-        assert all(m == pytest.approx(EPS) or m == pytest.approx(5, rel=0.9) for m in mean.tolist())
+        narrower = whole[1] < cavity[1]  # where the factor exists at all
+        assert set(mean[narrower].tolist()) <= {torch.tensor(EPS).item(), 5.0}
 
 
 def test_the_ep_step_stays_in_its_box_even_without_features():
@@ -56,14 +57,14 @@ def test_the_ep_step_stays_in_its_box_even_without_features():
 
 def test_the_ep_step_by_hand():
     # f = 1, cavity (0, 1): a = 0, b = 1. With κ as printed: e1 = σ(0) = 0.5;
-    # e2 = σ(1.17157·0.881374/√(1 + 0.3927·1.37258)) = σ(1.03259/1.24054) = σ(0.832366) = 0.696876
-    # e3 = σ(3.87868·0.603209/√(1 + 0.3927·15.0442)) = σ(2.33966/2.62882) = σ(0.890002) = 0.708890
-    # P1 = 0.5 − 0.696876 = −0.196876; s1 = P1/0.5 < 0 is clamped to ε
-    # P2 = 2·0.696876 − 2·0.708890 = −0.024028; s2 = (0.5 − 0.196876 + 0.024028)/0.5 = 0.654304
-    # σ = s2 − s1² = 0.654304 − 0.155041 = 0.499263
+    # e2 = σ(1.17157·0.881374/√(1 + 0.392699·1.37258)) = σ(1.032594/1.240569) = σ(0.832355) = 0.696852
+    # e3 = σ(3.87868·0.603456/√(1 + 0.392699·15.0442)) = σ(2.340613/2.628275) = σ(0.890551) = 0.709004
+    # P1 = 0.5 − 0.696852 = −0.196852; s1 = P1/0.5 = −0.393704, below ε
+    # P2 = 2·0.696852 − 2·0.709004 = −0.024304; s2 = (0.5 − 0.196852 + 0.024304)/0.5 = 0.654904
+    # σ = s2 − s1² = 0.654904 − 0.155003 = 0.499901
     mean, variance = ep_step(gaussian(0, 1), torch.tensor(1.0))
     assert mean[0].item() == pytest.approx(EPS)
-    assert variance[0].item() == pytest.approx(0.499263, abs=2e-4)
+    assert variance[0].item() == pytest.approx(0.499901, abs=5e-5)
 
 
 def test_the_priors_gradient_is_that_of_finite_differences(job, batch, planned):

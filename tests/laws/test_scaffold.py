@@ -76,7 +76,9 @@ def test_the_control_is_divided_by_the_current_rate():
 def test_normalise_divides_the_measured_control_by_the_mean_weight(tiny):
     # a = 0.5·k with floor 0 and a schedule that stands at its end makes λ = k; q = 1 weighs all but one of a batch.
     flood = "sampling.flood(q=1, a=4, T=1, floor=0)"
-    runs = {n: run_parts(f"scaffold(normalise={n})+{flood}@uniform", tiny, rounds=3, lr=0.01) for n in ("false", "true")}
+    runs = {
+        n: run_parts(f"scaffold(normalise={n})+{flood}@uniform", tiny, rounds=3, lr=0.01) for n in ("false", "true")
+    }
     raw, divided = (torch.stack([runs[n].states(k)["objective.scaffold"] for k in range(4)]) for n in ("false", "true"))
     assert raw.norm() > 2 * divided.norm()
 

@@ -120,7 +120,7 @@ def test_fedmr_with_one_client_is_fedavg_bit_for_bit(tiny):
         assert torch.equal(runs[0].vector, runs[1].vector)
 
 
-def test_fedmr_before_T1_is_fedavg_bit_for_bit_and_then_differs(tiny):
+def test_fedmr_in_its_warm_up_is_fedavg_bit_for_bit_and_then_differs(tiny):
     plain = run_parts("fedavg", tiny, rounds=4)
     assert torch.equal(run_parts("fedmr(T1=3)", tiny, rounds=4).vector, plain.vector)
     assert not torch.equal(run_parts("fedmr(T1=2)", tiny, rounds=4).vector, plain.vector)
@@ -133,6 +133,8 @@ def test_fedmr_deals_every_unit_of_every_model_once_and_keeps_it_whole(tiny, uni
     trained, models, layout = [plain.state(k) for k in range(4)], run.memory, run.setup.plan.layout
     sources = {}
     for entry in layout.entries:
+        if len({tuple(t[entry.place].tolist()) for t in trained}) < 4:
+            continue  # a bias in front of BatchNorm hardly moves: it cannot tell clients apart
         dealt = [next(k for k, t in enumerate(trained) if torch.equal(m[entry.place], t[entry.place])) for m in models]
         assert sorted(dealt) == [0, 1, 2, 3]
         sources.setdefault(entry.module, []).append(dealt)

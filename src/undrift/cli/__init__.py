@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from undrift.errors import BadRequest, RunFailed
@@ -16,6 +18,8 @@ def command(arguments: list[str]) -> int:
     """Run one command and return its exit code. The sentences of errors are ours whatever library reads the words."""
     from undrift.cli.app import app, known_options
 
+    if threading.current_thread() is threading.main_thread():  # a cluster's polite end is Ctrl-C
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         result = app(args=arguments, standalone_mode=False, prog_name="undrift")
         return result if isinstance(result, int) else 0
@@ -23,8 +27,8 @@ def command(arguments: list[str]) -> int:
         return say(str(error), 2)
     except RunFailed as error:
         return say(str(error), 1)
-    except KeyboardInterrupt:
-        return say("stopped", 130)
+    except KeyboardInterrupt as stop:
+        return say(str(stop) or "stopped", 130)
     except BrokenPipeError:
         sys.stderr.close()
         return 0

@@ -4,7 +4,7 @@
     FedAdagrad v ← v + Δ²    FedAdam v ← β₂v + (1−β₂)Δ²    FedYogi v ← v − (1−β₂)Δ² sign(v − Δ²)
 
 v begins at τ². On P only: BatchNorm statistics take the mixed values, as an extrapolated variance may be negative. The
-trap: there is no bias correction, so this is not torch's Adam, and the first steps are short.
+trap: there is no bias correction, so this is not torch's Adam; and where v is small τ decides the step, not η.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ Event = tuple[int, int | None, str, str]  # round, client, kind, detail
 class Record:
     def __init__(self, path: Path | None, read_only: bool = False) -> None:
         self.path = path
+        self.lock = threading.RLock()  # rounds and checkpoints are committed by two threads
         if read_only:
             self.db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
             return
@@ -49,10 +51,11 @@ class Record:
             self.db.executemany("INSERT INTO events VALUES (?,?,?,?)", events)
 
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
-        self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
+        with self.transaction():
+            self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
 
     def transaction(self) -> Transaction:
-        return Transaction(self.db)
+        return Transaction(self.db, self.lock)
 
     def forget_from(self, round: int) -> None:
         """Drop the rows of rounds that are about to be computed again (the events that say so stay)."""
@@ -62,7 +65,8 @@ class Record:
             self.db.execute("DELETE FROM events WHERE round >= ? AND kind NOT IN ('resumed', 'worker')", (round,))
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.db.execute(query, values).fetchall()
+        with self.lock:
+            return self.db.execute(query, values).fetchall()
 
     def close(self) -> None:
         self.db.close()
@@ -71,11 +75,19 @@ class Record:
 class Transaction:
     """BEGIN … COMMIT, or nothing at all."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
+    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
+        self.db, self.lock = db, lock
 
     def __enter__(self) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
+        self.lock.acquire()
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self.lock.release()
+            raise
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+        finally:
+            self.lock.release()

@@ -1,17 +1,23 @@
 """Client states and shelf rows: versioned trees in append-only segment files, newest ones also in memory.
 
-A version is never changed. It is appended to the open segment when it is put (in the order of the calls, by one
-writer), so a memory budget only ever drops what can be read again. A segment counts once a checkpoint has named it;
-what no checkpoint names is an orphan. Only versions below the one the oldest checkpoint needs are collected.
+A version is never changed. It is kept in memory when it is put and appended to the open segment by one writer thread,
+in the order of the calls, so a memory budget only ever drops what can be read again. A segment counts once a
+checkpoint has named it; what no checkpoint names is an orphan. Only versions below the one that the oldest checkpoint
+needs are collected.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from undrift.context import Tree, copied
 from undrift.errors import RunFailed
@@ -28,15 +34,56 @@ class Place:
     sha256: str
 
 
+class Writer:
+    """One thread that writes in the order in which it is asked; an error surfaces at the next call."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="undrift-store")
+        self._pending: list[Future[Any]] = []
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        self.raise_errors()
+        future = self._thread.submit(work, *args)
+        self._pending.append(future)
+        return future
+
+    def raise_errors(self) -> None:
+        done = [future for future in self._pending if future.done()]
+        self._pending = [future for future in self._pending if not future.done()]
+        for future in done:
+            self._result(future)
+
+    def finish(self) -> None:
+        pending, self._pending = self._pending, []
+        for future in pending:
+            self._result(future)
+
+    def _result(self, future: Future[Any]) -> None:
+        try:
+            future.result()
+        except OSError as error:
+            raise RunFailed(
+                f"the run's folder cannot be written ({error.strerror or error}); the last whole checkpoint is there, "
+                "make room and `undrift resume` the run"
+            ) from None
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
 class States:
     """`folder=None` keeps everything in memory (runs without a folder)."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9) -> None:
         self.folder, self.budget = folder, budget
         self.places: dict[Key, Place] = {}
+        self.writer = Writer()
+        self.waited = 0.0  # seconds somebody waited for the disk
         self._versions: dict[tuple[str, int], set[int]] = {}
         self._hot: OrderedDict[Key, tuple[Tree, int]] = OrderedDict()
         self._hot_bytes = 0
+        self._unwritten: dict[Key, int] = {}
+        self._lock = threading.Lock()
         self._segment: str | None = None
         self._file: int | None = None
         self._end = 0
@@ -44,17 +91,22 @@ class States:
             folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, kind: str, client: int, version: int, tree: Tree) -> None:
-        key = (kind, client, version)
-        self._forget(key)
+        """Keep a version; the writer thread gets it to disk."""
+        key, tree = (kind, client, version), copied(tree)
+        size = size_of(tree)
         self._versions.setdefault((kind, client), set()).add(version)
-        data = trees.dump(tree)
+        self._remember(key, tree, size)
         if self.folder is None:
-            self._remember(key, copied(tree), len(data))
             return
-        self.places[key] = self._append(data)
-        self._remember(key, copied(tree), len(data))
-        while self._hot_bytes > self.budget and self._hot:
-            self._forget(next(iter(self._hot)))
+        with self._lock:
+            self.places.pop(key, None)
+            self._unwritten[key] = size
+        self.writer.submit(self._write, key, tree)
+        if sum(self._unwritten.values()) > self.budget:
+            began = time.monotonic()
+            self.writer.finish()
+            self.waited += time.monotonic() - began
+        self._shrink()
 
     def get(self, kind: str, client: int, version: int) -> Tree:
         """A copy of one version; it must exist."""
@@ -64,10 +116,11 @@ class States:
             return copied(self._hot[key][0])
         if key not in self.places:
             raise RunFailed(f"the {kind} of client {client} in version {version} is not in the store")
+        began = time.monotonic()
         tree = trees.load(self.read(self.places[key], f"the {kind} of client {client}"))
+        self.waited += time.monotonic() - began
         self._remember(key, tree, self.places[key].length)
-        while self._hot_bytes > self.budget and len(self._hot) > 1:
-            self._forget(next(iter(self._hot)))
+        self._shrink()
         return copied(tree)
 
     def read(self, place: Place, what: str) -> bytes:
@@ -76,7 +129,7 @@ class States:
             with open(self.folder / place.path, "rb") as file:
                 data = os.pread(file.fileno(), place.length, place.start)
         except OSError as error:
-            raise RunFailed(f"{what} cannot be read: {error}") from None
+            raise RunFailed(f"{what} cannot be read: {error.strerror or error}") from None
         if hashlib.sha256(data).hexdigest() != place.sha256:
             raise RunFailed(f"{what} in {place.path} is damaged")
         return data
@@ -90,30 +143,42 @@ class States:
         versions = self._versions.get((kind, client), set())
         for old in [v for v in versions if v < version]:
             versions.discard(old)
-            self.places.pop((kind, client, old), None)
+            with self._lock:
+                self.places.pop((kind, client, old), None)
+                self._unwritten.pop((kind, client, old), None)
             self._forget((kind, client, old))
 
-    def seal(self) -> list[str]:
-        """Make the open segment durable and begin another; returns the paths that were sealed."""
-        if self._file is None or self._segment is None:
-            return []
-        os.fsync(self._file)
-        os.close(self._file)
-        sealed, self._file, self._segment = self._segment, None, None
-        return [sealed]
-
-    def collect(self, needed: set[str]) -> None:
-        """Delete segment files that nothing refers to any more."""
-        if self.folder is None:
-            return
-        for path in self.folder.iterdir():
-            if path.name not in needed and path.name != self._segment:
-                path.unlink()
-
     def close(self) -> None:
+        self.writer.close()
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    # ---- on the writer's thread ------------------------------------------------------------------------------
+
+    def _write(self, key: Key, tree: Tree) -> None:
+        if key not in self._unwritten:  # dropped, or put again, before its turn came
+            return
+        place = self._append(trees.dump(tree))
+        with self._lock:
+            if self._unwritten.pop(key, None) is not None:
+                self.places[key] = place
+
+    def seal(self) -> None:
+        """Make the open segment durable; the next version begins another."""
+        if self._file is not None:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = self._segment = None
+
+    def collect(self, named: set[str]) -> None:
+        """Delete segments that neither a checkpoint nor a live version refers to."""
+        assert self.folder is not None
+        with self._lock:
+            needed = {place.path for place in self.places.values()} | named | {self._segment}
+        for path in self.folder.iterdir():
+            if path.name not in needed:
+                path.unlink()
 
     def _append(self, data: bytes) -> Place:
         assert self.folder is not None
@@ -129,10 +194,29 @@ class States:
         self._end += len(data)
         return place
 
+    # ---- memory ----------------------------------------------------------------------------------------------
+
     def _remember(self, key: Key, tree: Tree, size: int) -> None:
+        self._forget(key)
         self._hot[key] = (tree, size)
         self._hot_bytes += size
 
     def _forget(self, key: Key) -> None:
         if key in self._hot:
             self._hot_bytes -= self._hot.pop(key)[1]
+
+    def _shrink(self) -> None:
+        """Let go of the longest unused, but never of what is not on disk yet."""
+        if self._hot_bytes <= self.budget:
+            return
+        for key in list(self._hot):
+            if key in self.places and self._hot_bytes > self.budget:
+                self._forget(key)
+
+
+def size_of(tree: Tree) -> int:
+    if hasattr(tree, "element_size"):
+        return int(tree.numel() * tree.element_size())
+    if isinstance(tree, dict):
+        return sum(size_of(value) for value in tree.values())
+    return sum(size_of(value) for value in tree) if isinstance(tree, list) else 16

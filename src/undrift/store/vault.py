@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from undrift.aggregate import Versions, World
@@ -37,7 +38,7 @@ class Vault:
         self.states = States(None if folder is None else folder / "states", budget)
         self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints that are kept
         self._last, self._cost = 0.0, 0.0
-        self.waited = 0.0  # seconds that rounds spent waiting for the store
+        self._busy: Future[None] | None = None
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -47,37 +48,56 @@ class Vault:
             return world.versions.get(("state", client))
         return self._kept[0][1].get(("state", client)) if self._kept else None
 
-    def due(self, world: World, last: bool) -> bool:
+    def due(self, world: World) -> bool:
+        """Whether it is time: when the last one lies twenty times its own cost back, at the latest after 30 s."""
         if self.folder is None:
             return False
-        if last or not self._kept:
-            return True
-        if self.every is not None:
-            return world.round % self.every == 0
+        if not self._kept or self.every is not None:
+            return not self._kept or world.round % (self.every or 1) == 0
         return time.monotonic() - self._last >= min(COST_FACTOR * self._cost, PATIENCE)
 
-    def checkpoint(self, world: World) -> None:
+    def last_checkpoint(self, world: World) -> None:
+        """The end of the rounds, planned or not: the committed world is on disk before anything else happens."""
+        if self.folder is not None and self._kept and self._kept[-1][0] < world.round:
+            self.checkpoint(world, wait=True)
+        self.states.writer.finish()
+
+    def checkpoint(self, world: World, wait: bool = False) -> None:
+        """Have the writer thread make this world durable while the next round runs."""
+        wait = wait or self.every is not None
+        if self._busy is not None and not self._busy.done() and not wait:
+            return
+        before = self._kept[-1][1] if self._kept else {}
+        self._kept = [*[k for k in self._kept if k[0] != world.round], (world.round, world.versions)][-2:]
+        self._last = time.monotonic()
+        self._busy = self.states.writer.submit(self._write, world, before, self._kept[0][0])
+        if wait:
+            began = time.monotonic()
+            self.states.writer.finish()
+            self.states.waited += time.monotonic() - began
+
+    def _write(self, world: World, before: Versions, oldest: int) -> None:
         assert self.folder is not None
         began = time.monotonic()
         self.states.seal()
+        reached("segment synced")
         name = f"checkpoints/{world.round:08d}.safetensors"
         data = trees.dump(
             {"vector": world.vector, "judged": world.judged, "integers": world.integers, "memories": world.memories}
         )
         written(self.folder / name, data)
-        before = self._kept[-1][1] if self._kept else {}
-        changed = [(key, version) for key, version in world.versions.items() if before.get(key) != version]
-        self._kept = [*[k for k in self._kept if k[0] != world.round], (world.round, world.versions)][-2:]
-        oldest = self._kept[0][0]
+        reached("checkpoint written")
         rows = []
-        for (kind, client), version in changed:
-            place = self.states.places[kind, client, version]
-            rows.append((world.round, kind, client, version, place.path, place.start, place.length, place.sha256))
+        for (kind, client), version in world.versions.items():
+            if before.get((kind, client)) != version:
+                place = self.states.places[kind, client, version]
+                rows.append((world.round, kind, client, version, place.path, place.start, place.length, place.sha256))
         db = self.record.db
         with self.record.transaction():
             db.execute("DELETE FROM files WHERE round = ? AND path = ?", (world.round, name))
             db.execute("INSERT INTO files VALUES (?,?,?)", (world.round, name, hashlib.sha256(data).hexdigest()))
             db.executemany("INSERT INTO states VALUES (?,?,?,?,?,?,?,?)", rows)
+            reached("rows inserted")
             db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))
             db.execute(
                 "DELETE FROM states WHERE checkpoint < ?1 AND EXISTS (SELECT 1 FROM states AS newer WHERE "
@@ -85,16 +105,20 @@ class Vault:
                 "AND newer.checkpoint <= ?1)",
                 (oldest,),
             )
+        reached("checkpoint named")
         self._collect()
-        self._last, self._cost = time.monotonic(), time.monotonic() - began
+        reached("old files collected")
+        self._cost = time.monotonic() - began
 
     def _collect(self) -> None:
         assert self.folder is not None
-        named = {path for (path,) in self.record.all("SELECT path FROM files")}
+        with self.record.lock:
+            named = {path for (path,) in self.record.all("SELECT path FROM files")}
+            segments = {path for (path,) in self.record.all("SELECT DISTINCT path FROM states")}
         for path in (self.folder / "checkpoints").iterdir():
             if f"checkpoints/{path.name}" not in named:
                 path.unlink()
-        self.states.collect({path for (path,) in self.record.all("SELECT DISTINCT path FROM states")})
+        self.states.collect(segments)
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -144,6 +168,12 @@ class Vault:
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
+
+
+def reached(point: str) -> None:
+    """A named moment between two writes of a commit. Tests end the process here: UNDRIFT_DIE_AT="rows inserted"."""
+    if os.environ.get("UNDRIFT_DIE_AT") == point:
+        os._exit(77)
 
 
 def written(path: Path, data: bytes) -> None:

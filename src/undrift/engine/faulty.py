@@ -1,0 +1,39 @@
+"""An engine whose clients misbehave as told: the loop cannot tell it from a bad day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from undrift.context import Plan
+from undrift.engine.base import Engine
+from undrift.environment.faults import Fault
+from undrift.orders import Order, Reply
+
+
+class Faulty(Engine):
+    def __init__(self, inner: Engine, faults: Sequence[Fault], plan: Plan) -> None:
+        self.inner, self.faults, self.plan = inner, faults, plan
+        self.states, self.name, self.plan_line = inner.states, inner.name, inner.plan_line
+
+    def map(self, orders: Sequence[Order]) -> list[Reply]:
+        hit = {
+            order.client: [f for f in self.faults if f.hits(self.plan, order.round, order.client)]
+            for order in orders if order.work == "train"
+        }  # fmt: skip
+        sent = []
+        for order in orders:
+            for fault in hit.get(order.client, ()):
+                order = fault.order(order, self.plan)
+            sent.append(order)
+        replies = []
+        for order, reply in zip(sent, self.inner.map(sent), strict=True):
+            for fault in hit.get(order.client, ()):
+                reply = fault.reply(reply, order, self.plan)
+            replies.append(reply)
+        return replies
+
+    def events(self) -> list[tuple[str, str]]:
+        return self.inner.events()
+
+    def close(self) -> None:
+        self.inner.close()

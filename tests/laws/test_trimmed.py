@@ -1,0 +1,55 @@
+"""Laws of the trimmed mean."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undrift import combine
+from undrift.errors import BadRequest
+from undrift.testing import run_parts
+
+
+def combined(server, replies, plan, changes, share):
+    zero = torch.zeros(plan.layout.n)
+    vectors = [zero + change for change in changes]
+    m = len(changes)
+    return combine.trimmed(share).combine(server(plan=plan, vector=zero), replies(m, vectors=vectors, sent=[zero] * m), [1 / m] * m)
+
+
+def test_the_extremes_are_cut_by_hand(server, replies, planned):
+    # share 0.2 of 5: one at each end; (1 + 2 + 6)/3 = 3
+    assert combined(server, replies, planned(), [6.0, 1.0, -9.0, 1e6, 2.0], 0.2)[0].item() == pytest.approx(3)
+    # 0.4 of 5: the median
+    assert combined(server, replies, planned(), [6.0, 1.0, -9.0, 1e6, 2.0], 0.4)[0].item() == 2
+    # ⌊0.3 · 10 + 1e-9⌋ = 3 although 0.3 · 10 in floats is 3.0000000000000004 − …
+    assert combine.trimmed(0.3).cut(10) == 3
+    assert combine.trimmed(0.29).cut(100) == 29
+
+
+def test_no_share_is_the_uniform_mean(server, replies, planned):
+    assert combined(server, replies, planned(), [1.0, 2.0, 6.0], 0.0)[0].item() == pytest.approx(3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(honest=st.lists(st.floats(-10, 10), min_size=3, max_size=9), f=st.integers(0, 3), lie=st.floats(-1e30, 1e30))
+def test_as_many_liars_as_are_cut_cannot_leave_the_range_of_the_honest(honest, f, lie):
+    m = len(honest) + f
+    share = f / m
+    if share >= 0.5:
+        return
+    points = torch.tensor([*honest, *[lie] * f], dtype=torch.float64)[:, None].sort(0).values
+    cut = combine.trimmed(share).cut(m)
+    assert cut == f
+    kept = points[cut : m - cut].mean().item()
+    assert min(honest) - 1e-9 <= kept <= max(honest) + 1e-9
+
+
+def test_bad_values_are_refused(tiny):
+    for share in (-0.1, 0.5, 1.0):
+        with pytest.raises(BadRequest, match=r"trimmed: share"):
+            combine.trimmed(share)
+    with pytest.raises(BadRequest, match="nobody"):
+        run_parts("trimmed(0.1)", tiny)
