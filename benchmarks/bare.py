@@ -2,11 +2,13 @@
 
 The same SGD steps over the same clients, longest first, over single-thread processes that live as long as `Bare`:
 fused SGD, channels-last input, data resident (mapped) in every worker, no federated machinery; every client starts
-from the same initial parameters, and what it learned is thrown away. What pays and is therefore here, each measured:
-one gather per epoch and slices of it, gradients set to none, no `.item()`, one optimizer for all clients, and a malloc
-that keeps its pages (the convolutions' 5 MB maps otherwise go back to the system at every step: 3 to 6 % of (b)).
+from the same initial parameters, and what it learned is thrown away. What pays is here, each measured: one gather per
+epoch and slices of it, gradients set to none, no `.item()`, one optimizer for all clients, and a malloc that keeps its
+pages (else the 5 MB maps of the convolutions go back to the system at every step: 3 to 6 % of (b)).
 
-    bare = Bare(works(x, y, parts)["a"], workers=2); seconds = bare.round([3, 14, 15]); bare.close()
+    bare = Bare(works(x, y, hundred, thousand)["a"], workers=2)
+    seconds = bare.round([3, 14, 15])
+    bare.close()
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,20 +48,21 @@ class Work:
     lr: float = 0.01
     momentum: float = 0.9
     decay: float = 5e-4
-    raw: bool = False  # True: the optimizer's kernel without torch.optim around it, which costs (c) half its time
+    raw: bool = False  # True: the fused kernel without torch.optim.SGD around it (its Python is nearly half of (c))
 
 
-def works(x: np.ndarray, y: np.ndarray, hundred: Sequence[np.ndarray], thousand: Sequence[np.ndarray]) -> dict:
+def works(x: np.ndarray, y: np.ndarray, hundred: Sequence, thousand: Sequence, **more: Any) -> dict[str, Work]:
     """The three works: (a) and (b) on a deal to 100 clients, (c) on one to 1000."""
-    return {"a": Work("a", "mlp", 10, 50, x, y, hundred), "b": Work("b", "cnn", 10, 50, x, y, hundred),
-            "c": Work("c", "logistic", 100, 10, x, y, thousand)}  # fmt: skip
+    return {"a": Work("a", "mlp", 10, 50, x, y, hundred, **more), "b": Work("b", "cnn", 10, 50, x, y, hundred, **more),
+            "c": Work("c", "logistic", 100, 10, x, y, thousand, **more)}  # fmt: skip
 
 
 def fashion(folder: str | None = None) -> tuple[np.ndarray, np.ndarray, str]:
     """Fashion-MNIST's training part, standardised, and its name; random data of its shape where it is absent."""
     raw = Path(folder or os.environ.get("UNDRIFT_DATA", ".")) / "FashionMNIST" / "raw"
     try:
-        images, labels = (gzip.open(raw / f"train-{kind}-ubyte.gz").read() for kind in ("images-idx3", "labels-idx1"))
+        images, labels = (gzip.decompress((raw / f"train-{kind}-ubyte.gz").read_bytes())
+                          for kind in ("images-idx3", "labels-idx1"))  # fmt: skip
     except OSError:
         draw = np.random.default_rng(0)
         return draw.standard_normal((60000, 784), dtype=np.float32), draw.integers(0, 10, 60000), "random"
@@ -66,7 +70,7 @@ def fashion(folder: str | None = None) -> tuple[np.ndarray, np.ndarray, str]:
     return (x - x.mean()) / x.std(), np.frombuffer(labels, np.uint8, offset=8).astype(np.int64), "fashion-mnist"
 
 
-def network(name: str):  # noqa: ANN201 (torch is imported by the workers alone)
+def network(name: str) -> Any:
     from torch import nn
 
     if name == "logistic":
@@ -79,39 +83,37 @@ def network(name: str):  # noqa: ANN201 (torch is imported by the workers alone)
     )  # fmt: skip
 
 
-def trainer(work: Work):  # noqa: ANN201
-    """A function (client, seed) that trains the network on that client from the initial parameters: the loop."""
+def trainer(work: Work) -> Callable[[int, int], None]:
+    """The loop: a function (client, seed) that trains the network on that client from the initial parameters."""
     import torch
     from torch.nn import functional as F
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    x, y, model = torch.from_numpy(work.x), torch.from_numpy(work.y), network(work.model)
-    parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in work.parts]
+    x, y, model, draw = torch.from_numpy(work.x), torch.from_numpy(work.y), network(work.model), torch.Generator()
     parameters = list(model.parameters())
     initial = [p.detach().clone() for p in parameters]
     buffers = [torch.zeros_like(p) for p in initial]
-    sgd = torch.optim.SGD(parameters, work.lr, work.momentum, weight_decay=work.decay, fused=True)
-    draw = torch.Generator()
+    rule: dict[str, Any] = {"lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay}
+    sgd = torch.optim.SGD(parameters, **rule, fused=True)
+    settings: dict[str, Any] = {**rule, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
 
     def train(client: int, seed: int) -> None:
         with torch.no_grad():
             torch._foreach_copy_(parameters, initial)
-            torch._foreach_zero_(buffers)
+        torch._foreach_zero_(buffers)
         sgd.state.clear()
         draw.manual_seed(seed)
+        part = torch.from_numpy(work.parts[client])
         for _ in range(work.epochs):
-            rows = parts[client][torch.randperm(len(parts[client]), generator=draw)]
+            rows = part[torch.randperm(len(part), generator=draw)]
             inputs, labels = x.index_select(0, rows), y.index_select(0, rows)
             if work.model == "cnn":  # height × width × channels in memory: channels-last by its strides
                 inputs = inputs.view(-1, 28, 28, 1).permute(0, 3, 1, 2)
             for batch, target in zip(inputs.split(work.batch), labels.split(work.batch)):
                 loss = F.cross_entropy(model(batch), target)
                 if work.raw:
-                    torch._fused_sgd_(
-                        parameters, torch.autograd.grad(loss, parameters), buffers, lr=work.lr, momentum=work.momentum,
-                        weight_decay=work.decay, dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
-                    )  # fmt: skip
+                    torch._fused_sgd_(parameters, torch.autograd.grad(loss, parameters), buffers, **settings)
                 else:
                     loss.backward()
                     sgd.step()
@@ -120,31 +122,22 @@ def trainer(work: Work):  # noqa: ANN201
     return train
 
 
-def bare_round(work: Work, cohort: Sequence[int]) -> float:
-    """A round in this process, for a debugger; a session of `Bare` does the same on its workers."""
-    train, began = trainer(work), time.perf_counter()
-    for client in cohort:
-        train(client, client)
-    return time.perf_counter() - began
-
-
 class Bare:
-    """Workers share one pipe of clients, longest first: whoever is free reads the next. They end when it closes."""
+    """The workers share one pipe of clients, longest first: whoever is free reads the next. They end when it closes."""
 
     def __init__(self, work: Work, workers: int = 2) -> None:
         self.work, self.sizes, self.rounds = work, [len(part) for part in work.parts], 0
+        plain = {name: value for name, value in vars(work).items() if name not in ("x", "y", "parts")}
         with tempfile.TemporaryDirectory() as folder:  # mapped by the workers, then gone
-            np.save(f"{folder}/x.npy", work.x)
-            np.save(f"{folder}/y.npy", work.y)
-            np.save(f"{folder}/rows.npy", np.concatenate(work.parts).astype(np.int64))
-            np.save(f"{folder}/ends.npy", np.cumsum(self.sizes))
-            plain = {k: v for k, v in vars(work).items() if k not in ("x", "y", "parts")}
-            out, self.queue = os.pipe()
+            arrays = {"x": work.x, "y": work.y, "rows": np.concatenate(work.parts), "ends": np.cumsum(self.sizes)}
+            for name, array in arrays.items():
+                np.save(f"{folder}/{name}.npy", array)
+            clients, self.queue = os.pipe()
             self.done, back = os.pipe()
-            command = [sys.executable, "-P", __file__, "worker", folder, json.dumps(plain)]
-            self.workers = [subprocess.Popen(command, stdin=out, stdout=back, env=os.environ | KEEP_PAGES)
+            command = [sys.executable, "-P", __file__, folder, json.dumps(plain)]
+            self.workers = [subprocess.Popen(command, stdin=clients, stdout=back, env=os.environ | KEEP_PAGES)
                             for _ in range(workers)]  # fmt: skip
-            os.close(out)
+            os.close(clients)
             os.close(back)
             self.wait(workers)
 
@@ -158,13 +151,10 @@ class Bare:
 
     def wait(self, answers: int) -> None:
         while answers:
-            if not select.select([self.done], [], [], 5)[0]:
-                if any(worker.poll() is not None for worker in self.workers):
-                    raise RuntimeError("a worker of the bare loop died; its error is above")
-            elif not (got := len(os.read(self.done, answers))):
-                raise RuntimeError("the workers of the bare loop died; their error is above")
-            else:
-                answers -= got
+            if select.select([self.done], [], [], 5)[0]:
+                answers -= len(os.read(self.done, answers)) or sys.exit("the workers of the bare loop died")
+            elif any(worker.poll() is not None for worker in self.workers):
+                sys.exit("a worker of the bare loop died")
 
     def close(self) -> None:
         os.close(self.queue)
@@ -173,10 +163,10 @@ class Bare:
         os.close(self.done)
 
 
-def work_off(folder: str, plain: dict) -> None:
+def worker(folder: str, plain: dict[str, Any]) -> None:
     x, y, rows, ends = (np.load(f"{folder}/{name}.npy", mmap_mode="c") for name in ("x", "y", "rows", "ends"))
-    train = trainer(Work(x=x, y=y, parts=np.split(np.asarray(rows), ends[:-1]), **plain))
-    train(int(np.argmax(np.diff(ends, prepend=0))), 0)  # warm: the longest client, pages read, kernels chosen
+    train = trainer(Work(x=x, y=y, parts=np.split(np.array(rows), ends[:-1]), **plain))
+    train(int(np.argmax(np.diff(ends, prepend=0))), 0)  # once for nothing: kernels chosen, memory claimed
     os.write(1, b".")
     while record := os.read(0, 8):
         train(*struct.unpack("ii", record))
@@ -184,4 +174,4 @@ def work_off(folder: str, plain: dict) -> None:
 
 
 if __name__ == "__main__":
-    work_off(sys.argv[2], json.loads(sys.argv[3]))
+    worker(sys.argv[1], json.loads(sys.argv[2]))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 HOMES = {
     "Federation": "undrift.federation", "Method": "undrift.compose", "Result": "undrift.result",
     "federate": "undrift.federation", "load": "undrift.reopen", "method": "undrift.compose", "run": "undrift.runner",
-    "noise": "undrift.environment",
 }  # fmt: skip
 PACKAGES = (
     "combine", "data", "declare", "models", "objectives", "partition", "parts", "personalize", "private", "sampling",
@@ -35,6 +34,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in HOMES:
         return getattr(importlib.import_module(HOMES[name]), name)
+    if name in ("noise", "faults", "domains", "augment"):
+        return importlib.import_module(f"undrift.environment.{name}")
     if name in PACKAGES:
         return importlib.import_module(f"undrift.{name}")
     raise AttributeError(f"module 'undrift' has no attribute {name!r}")

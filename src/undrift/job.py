@@ -4,6 +4,7 @@ part may use beside the one that trains (frozen replicas, trainable twins, scori
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ class Desk:
         self.held_x, self.held_y = self.x[:0], self.y[:0]
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
         self.passes = 0  # extra passes over the client's data
+        self.scoring = 0.0  # seconds they took
         self._scored: dict[str, Scored] = {}
         self._used = 0
 
@@ -48,11 +50,14 @@ class Desk:
         self.x, self.y = self.x[keep], self.y[keep]
 
     def logits(self, vector: torch.Tensor, x: torch.Tensor, features: bool = False) -> tuple[torch.Tensor, Any]:
+        began = time.perf_counter()
         spare = self.site.spare(0)
         spare.load(vector, self.integers)
         if features:
             spare.watch()
-        return eval_logits(spare, x, self.site.network, features)
+        found = eval_logits(spare, x, self.site.network, features)
+        self.scoring += time.perf_counter() - began
+        return found
 
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:

@@ -158,7 +158,9 @@ class Round:
                 seat.scratch = seat.part.begin(seat.job, seat.state, seat.told)
         self.model.load(self.start, self.order.integers)
         assert self.model.intact(), "the module's tensors are no longer views of its vector"
+        began = time.perf_counter()
         done = self.steps()
+        training = time.perf_counter() - began
         if done.skipped >= PATIENCE:
             reply = reply.failed("nonfinite", f"the loss was not finite in {done.skipped} steps")
         elif not done.steps:
@@ -168,6 +170,7 @@ class Round:
             reply.a, reply.loss, reply.last = done.a, done.mean_loss, done.last_loss
             reply = self.finish(reply)
         reply.notes, reply.passes, reply.steps = self.desk.notes, self.desk.passes, done.steps
+        reply.spent = {"training": training, "scoring": self.desk.scoring}
         return reply
 
     def steps(self) -> Done:

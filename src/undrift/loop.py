@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from undrift.aggregate import Desktop, World, first_world, quarantined
-from undrift.engine import Engine
+from undrift.engine.base import Engine
 from undrift.errors import RunFailed
 from undrift.evaluate.stages import Judge
 from undrift.orders import Order, Reply
@@ -27,10 +27,26 @@ class Watcher(Protocol):
     def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None: ...
 
 
+class Clock:
+    """Where the time of a round goes (`undrift bench --profile`)."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str, replies: Sequence[Reply] = ()) -> None:
+        now = time.perf_counter()
+        self.spent[name] = self.spent.get(name, 0.0) + now - self._last
+        for kind in ("training", "scoring"):
+            self.spent[kind] = self.spent.get(kind, 0.0) + sum(reply.spent.get(kind, 0.0) for reply in replies)
+        self._last = now
+
+
 class Loop:
     def __init__(self, setup: Setup, engine: Engine, vault: Vault, watcher: Watcher | None = None) -> None:
         self.setup, self.engine, self.vault, self.watcher = setup, engine, vault, watcher
         self.plan, self.site = setup.plan, setup.site
+        self.clock = Clock()
         self.judge = Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients)
 
     def begin(self) -> World:
@@ -53,6 +69,7 @@ class Loop:
                 began, world = time.perf_counter(), after
                 if self.vault.due(world):
                     self.vault.checkpoint(world)
+                self.clock.lap("store")
                 if self.watcher is not None:
                     self.watcher.round(world.round - 1, self.plan.rounds, seconds, accuracy(rows))
                 if self.reached(rows):
@@ -66,11 +83,15 @@ class Loop:
         cohort = self.setup.selection.choose(numpy_stream(self.plan.seed, "cohort", world.round), self.plan.clients)
         desk = self.desktop(world)
         orders = self.orders(world, desk, cohort)
+        self.clock.lap("orders")
         replies = self.engine.map(orders)
+        self.clock.lap("clients", replies)
         answers, events = self.quarantine(orders, replies)
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
         after, more = desk.next_world(orders, answers)
+        self.clock.lap("aggregation")
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
+        self.clock.lap("evaluation")
         broken = [(world.round, None, kind, sentence) for kind, sentence in self.engine.events()]
         return after, rows, notes + desk.notes, events + more + broken, cohort
 

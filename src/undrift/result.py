@@ -69,7 +69,7 @@ class Result:
             return [(weight, vector.cpu().clone()) for weight, vector in work.mixture(work.start)]
 
     def _window(self) -> Any:
-        from undrift.engine import Inline
+        from undrift.engine.inline import Inline
         from undrift.loop import Loop
 
         return Loop(self.setup, Inline(self.setup.site, self._vault.states), self._vault)

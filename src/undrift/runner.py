@@ -18,15 +18,16 @@ import torch
 
 from undrift import text
 from undrift.aggregate import World
-from undrift.engine import Engine, Inline, Processes
+from undrift.engine.base import Engine
+from undrift.engine.inline import Inline
+from undrift.engine.processes import Processes
+from undrift.engine.spawn import Worker, cores, start_workers
 from undrift.engine.faulty import Faulty
-from undrift.environment import faults
 from undrift.errors import BadRequest
 from undrift.federation import Federation
 from undrift.local import one_thread
 from undrift.loop import Loop, Watcher
 from undrift.options import FIELDS, Options, from_keywords, write_toml
-from undrift.parts import axes_of
 from undrift.result import Result
 from undrift.setup import Setup, prepare
 from undrift.store.vault import Vault, written
@@ -39,6 +40,7 @@ def run(
     watcher: Watcher | None = None,
     parts: list[str] | None = None,
     checkpoint_every: int | None = None,
+    started: list[Worker] | None = None,
     **keywords: Any,
 ) -> Result:
     """Run a method on a federation. Keywords are the options of `undrift run`; `out=False` keeps nothing on disk.
@@ -54,22 +56,26 @@ def run(
     try:
         if folder is not None:
             write_toml(folder / "run.toml", resolved(setup), about(setup))
-        return execute(setup, vault, watcher)
+        return execute(setup, vault, watcher, started=started)
     finally:
         vault.close()
 
 
-def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None) -> Result:
-    engine = engine_for(setup, vault)
+def execute(
+    setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None, started: list[Worker] | None = None
+) -> Result:
+    engine = engine_for(setup, vault, started)
     try:
-        if setup.options.faults is not None:
-            engine = Faulty(engine, faults_of(setup.options.faults), setup.plan)
+        if setup.faults:
+            engine = Faulty(engine, setup.faults, setup.plan)
         began = getattr(watcher, "began", None)
         if began is not None:
             began(setup, engine)
         loop = Loop(setup, engine, vault, watcher)
         with one_thread():
-            world = loop.run(world or loop.begin())
+            world = world or loop.begin()
+            engine.ready()
+            world = loop.run(world)
     except KeyboardInterrupt:
         if vault.folder is None:
             raise
@@ -81,25 +87,16 @@ def execute(setup: Setup, vault: Vault, watcher: Watcher | None, world: World | 
     return Result(setup, vault, world)
 
 
-def faults_of(given: Any) -> list[Any]:
-    """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
-    if isinstance(given, str):
-        table = {name: getattr(faults, name) for name in faults.__all__}
-        return [text.build("fault", call, table) for _, call in text.parse_method(given)]
-    return list(given) if isinstance(given, (list, tuple)) else [given]
-
-
-def engine_for(setup: Setup, vault: Vault, started: Processes | None = None) -> Engine:
+def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engine:
     """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
-    options, cores = setup.options, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    options = setup.options
     name, why = options.engine, "asked for"
     if name == "auto":
-        name, why = automatic(setup, options.workers or cores)
+        name, why = automatic(setup, options.workers or cores())
     if name == "ray":
         raise BadRequest("the ray engine is not there yet; use --engine processes")
     if name == "processes":
-        engine = started or Processes(options.workers or cores, why)
-        return engine.open(setup.site, vault.states)
+        return Processes(started or start_workers(options.workers), why).open(setup.site, vault.states)
     return Inline(setup.site, vault.states, why)
 
 
@@ -174,7 +171,7 @@ AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", 
 
 
 def part_words(part: Any) -> str:
-    return f"{axes_of(part)[0]}.{words(part)}"
+    return f"{part.axis}.{words(part)}"
 
 
 def words(value: Any) -> str:

@@ -16,6 +16,7 @@ from torch import nn
 from undrift import models, selection, text
 from undrift.compose import Method, method
 from undrift.context import Plan
+from undrift.environment import faults
 from undrift.errors import BadRequest, unknown
 from undrift.federation import Federation, federate
 from undrift.options import Options
@@ -35,6 +36,7 @@ class Setup:
     selection: selection.Selection
     model_name: str
     said: list[str]  # what the user should know before round 0
+    faults: list[Any]
 
 
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
@@ -76,16 +78,15 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         said.append(problem.sentence)
     loss = cross_entropy if options.loss is None else checked_loss(options.loss, flat, federation)
     site = Site(plan, federation, flat, loss, augmentation(options.augment, federation))
-    return Setup(options, federation, composed, plan, site, chosen, model_name, said)
+    return Setup(options, federation, composed, plan, site, chosen, model_name, said, faults_of(options.faults))
 
 
 def composition(options: Options, parts: list[str] | None) -> Method:
     """The method of the options: a text, a Method, a part, a list of them, or the resolved parts of a run.toml."""
-    if parts is not None:
-        pieces: list[Any] = [text.part(*axis_and_rest(words)) for words in parts]
-        return method(*pieces, name=str(options.method))
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
     axes = [(axis, text.part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
+    if parts is not None:  # complete, defaults included: they give way to what is named beside them
+        return method(Method(str(options.method), tuple(text.part(*axis_and_rest(words)) for words in parts)), axes=axes)
     given = options.method
     if isinstance(given, str) and ":" in given and "(" not in given:
         given = imported(given, "method")()
@@ -173,6 +174,16 @@ def augmentation(given: Any, federation: Federation) -> Any:
     steps = [text.build("augmentation", call, table) for _, call in text.parse_method(given)]
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
     return whole if federation.scale is None else augment.around(whole, *federation.scale)
+
+
+def faults_of(given: Any) -> list[Any]:
+    """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
+    if given is None or isinstance(given, (list, tuple)):
+        return list(given or ())
+    if not isinstance(given, str):
+        return [given]
+    table = {name: getattr(faults, name) for name in faults.__all__}
+    return [text.build("fault", call, table) for _, call in text.parse_method(given)]
 
 
 def chooser(options: Options, clients: int) -> selection.Selection:

@@ -21,7 +21,8 @@ from undrift.aggregate import World
 from undrift.compose import method
 from undrift.context import Tree
 from undrift.declare import Malformed
-from undrift.engine import Engine, Inline
+from undrift.engine.base import Engine
+from undrift.engine.inline import Inline
 from undrift.federation import Federation
 from undrift.local import Round, deterministic, serve
 from undrift.loop import Loop

@@ -39,7 +39,7 @@ def test_batchnorm_dropout_and_partial_participation(row, battery, federation):
 
 
 def test_a_cohort_of_one(row, battery, federation):
-    options = {"selection": "list([4])", "cohort": None, "rounds": 3}
+    options = {"selection": "list([4])", "cohort": None, "rounds": 2}
     if row.alone:
         with pytest.raises(BadRequest, match=row.alone):
             battery(row, federation, **options)
@@ -61,7 +61,7 @@ def test_a_client_of_nan_is_left_out_and_named_as_if_it_had_dropped(row, battery
 def test_only_one_client_is_left(row, battery, sick):
     """m = 1 that nobody planned: everybody else is sick."""
     ill = [client for client in range(CLIENTS) if client != 4]
-    outcome = battery(row, sick(*ill), rounds=3)
+    outcome = battery(row, sick(*ill), rounds=2)
     assert torch.isfinite(outcome.vector).all()
     assert {client for _, client, _, _ in outcome.events if client is not None} == set(ill)
 

@@ -92,7 +92,7 @@ def test_allowed(prepared, text, options):
     prepared(text, **options)
 
 
-@pytest.mark.parametrize("text", ["fedmr@bound", "fedmr+fedbss", "fedmr+sampling.subset"])
+@pytest.mark.parametrize("text", ["fedmr@bound", "fedmr+sampling.subset"])
 def test_recombination_under_a_rule_that_measures_the_received_model_warns(prepared, text):
     assert any("measures the received model" in sentence for sentence in prepared(text).said)
 

@@ -8,7 +8,7 @@ import torch
 import undrift as ud
 from undrift.reopen import resume
 
-ROUNDS = 4
+ROUNDS = 3
 TABLES = {
     "rounds": "round, lr, cohort",
     "metrics": "round, client, stage, data, metric, value",

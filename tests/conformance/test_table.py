@@ -29,9 +29,9 @@ def test_every_part_has_the_name_it_is_exported_under(rows):
             assert any(part_tables()[axis].get(part.name) is type(part) for axis in axes_of(part)), part
 
 
-def test_differs_from_fedavg_or_the_table_says_why_not(row, undisturbed, battery, federation):
-    plain = battery(replace(row, text="fedavg"), federation)
-    outcome = undisturbed(row)
+def test_differs_from_fedavg_or_the_table_says_why_not(any_row, undisturbed):
+    row = any_row
+    plain, outcome = undisturbed(replace(row, text="fedavg")), undisturbed(row)
     assert outcome.events == []
     assert torch.isfinite(outcome.vector).all()
     assert torch.equal(outcome.vector, plain.vector) == bool(row.like_fedavg)

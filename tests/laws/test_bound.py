@@ -1,4 +1,4 @@
-"""Laws of bound weighting. The theorem is tested as a theorem: E_Q[X] stays in [l, u] for every Q in the Hellinger ball."""
+"""Laws of bound weighting. The theorem is tested as a theorem: E_Q[X] in [l, u] for all Q in the Hellinger ball."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift import weighting
+from undrift.engine import Inline
 from undrift.errors import BadRequest
+from undrift.loop import Loop
 from undrift.testing import run_parts, tiny
 from undrift.weighting.bound import bounds, eta, jsd, jsd_of
 
@@ -156,7 +158,7 @@ def test_what_a_client_notes_is_what_its_weight_rests_on(options):
         assert etas[client] == pytest.approx(sum(a - b for a, b in zip(upper[client], lower[client])))
         assert weights[client] == pytest.approx(1 / etas[client] / total)
         assert len(upper[client]) == part.points
-    assert part.M == (pytest.approx(2 * math.log(3)) if "ce" in options else 1.0)
+    assert (pytest.approx(2 * math.log(3)) if "ce" in options else 1.0) == part.M
 
 
 @pytest.mark.parametrize("invert", ["mean_loss", "sqrt_v", "n_over_eta", "permuted"])
@@ -173,11 +175,18 @@ def test_held_out_samples_are_the_same_in_every_round_and_never_all(job):
     assert len(weighting.bound().reserve(job(n=10))) == 0
 
 
-def test_it_costs_one_pass_and_sends_one_number(tiny):
-    part = weighting.bound()
-    assert list(part.sends) == ["spread"]
-    run = run_parts(part, tiny, rounds=1)
-    assert run.setup.plan.method.one("weighting").measures == "received"
+@pytest.mark.parametrize("options", ["", "when=after", "on=held"])
+def test_it_costs_one_pass_and_sends_one_number(tiny, options):
+    run = run_parts(f"bound({options})", tiny, rounds=1)
+    loop = Loop(run.setup, Inline(run.setup.site, run.vault.states), run.vault)
+    world = loop.begin()
+    (reply,) = loop.engine.map(loop.orders(world, loop.desktop(world), [0]))
+    assert reply.passes == 1
+    assert list(reply.messages["weighting.bound"]) == ["spread"]
+
+
+def test_it_says_when_it_measures_the_received_model():
+    assert weighting.bound().measures == "received"
     assert weighting.bound(when="after").measures == ""
 
 
@@ -185,8 +194,9 @@ def test_losses_that_are_not_finite_give_a_number_that_is_not():
     assert math.isnan(eta(math.nan, math.nan, 1.0, GRID))
 
 
-@pytest.mark.parametrize("values", [{"radius": 0}, {"radius": 1.5}, {"points": 0}, {"start": 0.3}, {"M": -1, "loss": "ce"},
-                                    {"M": 2}, {"loss": "mse"}, {"moment": 3}, {"share": 1}, {"invert": "x"}])  # fmt: skip
+@pytest.mark.parametrize("values", [{"radius": 0}, {"radius": 1.5}, {"points": 0}, {"start": 0.3}, {"M": 2},
+                                    {"M": -1, "loss": "ce"}, {"loss": "mse"}, {"moment": 3}, {"share": 1},
+                                    {"invert": "x"}])  # fmt: skip
 def test_bad_values_are_refused(values):
     with pytest.raises(BadRequest, match="bound"):
         weighting.bound(**values)

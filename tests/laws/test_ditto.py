@@ -26,15 +26,13 @@ def test_the_personal_model_ends_between_its_own_optimum_and_the_global_model():
 def test_without_a_pull_it_is_training_alone(tiny):
     alone, ditto = run_parts("local", tiny, rounds=1), run_parts("ditto(lam=0)", tiny, rounds=1)
     for client in range(4):
-        assert torch.allclose(ditto.state(client), list(alone.states(client).values())[0], rtol=0, atol=1e-6)
+        assert torch.allclose(ditto.state(client), alone.state(client), rtol=0, atol=1e-6)
 
 
 def test_the_client_holds_its_own_model(tiny):
     run = run_parts("ditto(lam=0)", tiny, rounds=8)
     plain = run_parts("fedavg", tiny, rounds=8)
-    own = [value for (round, client), value in run.metrics("L1", "own").items() if client is not None and round == 7]
-    theirs = [value for (round, client), value in plain.metrics("L1", "own").items() if client is not None and round == 7]
-    assert own != theirs
+    assert run.metrics("L1", "own", "loss") != plain.metrics("L1", "own", "loss")
     assert run.metrics("G", "global") == plain.metrics("G", "global")
 
 

@@ -14,7 +14,7 @@ from undrift.testing import quadratics, run_parts
 def test_reaches_the_size_weighted_optimum_where_fedavg_stays_biased(momentum):
     federation = quadratics([1.0, 3.0], [1.0, -1.0], samples=[2, 3])
     optimum = (2 * 1 * 1 + 3 * 3 * -1) / (2 * 1 + 3 * 3)  # −7/11
-    settings = {"epochs": 10, "rounds": 40, "momentum": momentum}
+    settings = {"evaluate_every": 100, "epochs": 10, "rounds": 40, "momentum": momentum}
     run = run_parts("feddyn(alpha=1)", federation, **settings)
     plain = run_parts("fedavg", federation, **settings)
     assert run.vector.item() == pytest.approx(optimum, abs=1e-5)

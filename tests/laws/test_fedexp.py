@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import combine, server as servers
+from undrift import combine
+from undrift import server as servers
 from undrift.compose import method
 from undrift.errors import BadRequest
 from undrift.testing import quadratics, run_parts, small_network

@@ -28,7 +28,8 @@ def scaled(job, batch, counts, **fields):
 
 def drawn():
     draw = torch.Generator().manual_seed(0)
-    return [torch.randn(*shape, dtype=torch.float64, generator=draw, requires_grad=True) for shape in ((4, 5), (3, 5), (3,))]
+    shapes = ((4, 5), (3, 5), (3,))
+    return [torch.randn(*shape, dtype=torch.float64, generator=draw, requires_grad=True) for shape in shapes]
 
 
 def test_scores_of_missing_classes_are_scaled_and_biases_are_not(job, batch):

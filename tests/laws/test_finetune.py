@@ -7,7 +7,8 @@ import torch
 
 from undrift import personalize
 from undrift.errors import BadRequest
-from undrift.testing import quadratics, run_parts, small_network, tiny as blobs
+from undrift.testing import quadratics, run_parts, small_network
+from undrift.testing import tiny as blobs
 
 
 def rows(run, stage, data="own"):

@@ -24,7 +24,7 @@ def plateau(**options):
     return sampling.flood(**{"a": 4.0, "T": 1, **options})
 
 
-# ---- the schedule ------------------------------------------------------------------------------------------------
+# ---- the schedule --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_controls_change_a_run_each_in_its_own_way(tiny):
     assert all(not torch.equal(a, b) for i, a in enumerate(vectors) for b in vectors[:i])
 
 
-# ---- what is said and noted ------------------------------------------------------------------------------------------
+# ---- what is said and noted ----------------------------------------------------------------------------------------
 
 
 def test_it_warns_where_the_rate_times_the_mean_weight_exceeds_one(planned):
@@ -219,6 +219,14 @@ def test_lambda_tau_share_and_scores_are_noted(tiny):
     low, _, middle, _, high = run.notes("scores")[-1][2]
     assert low <= middle <= high
     assert low <= run.notes("tau")[-1][2] <= high
+
+
+def test_scores_that_are_not_finite_are_counted(job, batch):
+    part, client = plateau(), job(round=5)
+    seen = part.begin(client, None, {})
+    part.weigh(batch(torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, 0.0]])), client, seen)
+    part.finish(client, seen, None)
+    assert client.notes["nonfinite"] == 1
 
 
 def test_ash_leaves_the_loss_path_untouched(tiny):

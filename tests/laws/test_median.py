@@ -41,7 +41,8 @@ def test_updates_are_taken_relative_to_what_was_sent(server, replies, planned):
 def test_equal_clients_give_that_client_bit_for_bit(server, replies, planned):
     plan = planned()
     old, new = (torch.randn(plan.layout.n, generator=torch.Generator().manual_seed(k)) for k in range(2))
-    out = combine.median().combine(server(plan=plan, vector=old), replies(5, vectors=[new] * 5, sent=[old] * 5), [0.2] * 5)
+    cohort = replies(5, vectors=[new] * 5, sent=[old] * 5)
+    out = combine.median().combine(server(plan=plan, vector=old), cohort, [0.2] * 5)
     assert torch.equal(out, new)
 
 

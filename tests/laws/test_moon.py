@@ -10,6 +10,7 @@ import torch
 
 from undrift import objectives
 from undrift.errors import BadRequest
+from undrift.job import Desk, Job
 from undrift.objectives.moon import contrast
 from undrift.testing import run_parts, small_network
 
@@ -72,8 +73,7 @@ def test_the_first_participation_refers_to_the_initial_model(tiny):
 
 
 def test_the_first_round_has_the_received_model_on_both_sides(tiny):
-    # θ⁰ is received and previous: cosines are equal, the term is ln 2 and its gradient zero... of the *difference* of
-    # two equal cosines, so the first round is FedAvg's up to rounding.
+    # θ⁰ is received and previous: the two cosines are always equal, so the term is ln 2 and has no gradient.
     moon, plain = run_parts("moon", tiny, rounds=1), run_parts("fedavg", tiny, rounds=1)
     assert torch.allclose(moon.vector, plain.vector, rtol=0, atol=1e-6)
     assert not torch.allclose(run_parts("moon", tiny).vector, run_parts("fedavg", tiny).vector, rtol=0, atol=1e-6)
@@ -85,8 +85,6 @@ def test_reference_networks_do_not_move_statistics_included(tiny):
 
     run = run_parts("moon", tiny, rounds=1, model=network)
     site = run.setup.site
-    from undrift.job import Desk, Job
-
     job = Job(Desk(site, 1, 0, site.model.integers()), "objective.moon", site.initial)
     part = run.setup.method.on("objective")[0]
     scratch = part.begin(job, part.first(job), {})
@@ -100,7 +98,8 @@ def test_reference_networks_do_not_move_statistics_included(tiny):
 def test_projection_heads_are_averaged_by_size(server, replies, planned):
     part = objectives.moon(head=True, width=2).resolve(planned())
     window = server()
-    part.gather(window, replies(2, n=[1, 3], messages=[{"head": torch.zeros(part.size)}, {"head": torch.ones(part.size)}]))
+    messages = [{"head": torch.zeros(part.size)}, {"head": torch.ones(part.size)}]
+    part.gather(window, replies(2, n=[1, 3], messages=messages))
     assert window.memory.unique().tolist() == [0.75]
 
 

@@ -45,7 +45,8 @@ def test_statistics_stay_between_what_was_sent_and_what_came_back(tiny):
 def test_a_client_that_moves_nothing_is_left_alone(server, replies, planned):
     plan = planned()
     old = torch.ones(plan.layout.n)
-    out = combine.normbound(0.1).combine(server(plan=plan, vector=old), replies(2, vectors=[old, old], sent=[old, old]), [0.5, 0.5])
+    cohort = replies(2, vectors=[old, old], sent=[old, old])
+    out = combine.normbound(0.1).combine(server(plan=plan, vector=old), cohort, [0.5, 0.5])
     assert torch.equal(out, old)
 
 

@@ -82,7 +82,7 @@ def test_bad_values_of_fliu_are_refused(values):
         personalize.fliu(**values)
 
 
-# ---- local -----------------------------------------------------------------------------------------------------------
+# ---- local ---------------------------------------------------------------------------------------------------------
 
 
 def test_local_training_is_training_alone_from_the_initial_model(tiny):
@@ -110,7 +110,7 @@ def test_local_models_are_the_same_at_both_stages(tiny):
         assert run.metrics("L1", data) == run.metrics("L2", data)
 
 
-# ---- APFL --------------------------------------------------------------------------------------------------------------
+# ---- APFL ----------------------------------------------------------------------------------------------------------
 
 
 def test_apfl_leaves_the_global_model_alone(tiny):
@@ -214,7 +214,7 @@ def test_bad_values_of_apfl_are_refused():
             personalize.apfl(**values)
 
 
-# ---- FedFomo -------------------------------------------------------------------------------------------------------------
+# ---- FedFomo -------------------------------------------------------------------------------------------------------
 
 
 def test_fedfomo_weights_by_hand_for_three_clients(job, planned):
@@ -307,7 +307,7 @@ def test_bad_values_of_fedfomo_are_refused():
             personalize.fedfomo(**values)
 
 
-# ---- private entries -------------------------------------------------------------------------------------------------------
+# ---- private entries -----------------------------------------------------------------------------------------------
 
 
 def test_fedrep_trains_the_head_first_and_the_body_last(job, planned):

@@ -13,7 +13,13 @@ FEDERATION = {"curvature": [1.0, 3.0], "optimum": [1.0, -1.0]}  # (1·1 + 3·(�
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_reaches_the_global_optimum_where_fedavg_stays_biased(momentum):
-    settings = {"epochs": 10, "rounds": 40, "momentum": momentum, "lr": 0.02 if momentum else 0.1}
+    settings = {
+        "evaluate_every": 100,
+        "epochs": 10,
+        "rounds": 40,
+        "momentum": momentum,
+        "lr": 0.02 if momentum else 0.1,
+    }
     corrected = run_parts("scaffold", quadratics(**FEDERATION), **settings)
     plain = run_parts("fedavg-uniform", quadratics(**FEDERATION), **settings)
     assert corrected.vector.item() == pytest.approx(-0.5, abs=1e-5)
@@ -28,7 +34,7 @@ def test_weights_do_not_move_the_limit():
 
 def test_the_repositorys_scaling_reaches_the_size_weighted_optimum():
     # n = 2 and 3: (2·1·1 + 3·3·(−1)) / (2·1 + 3·3) = −7/11
-    run = run_parts("scaffold(scaled=true)", quadratics(**FEDERATION, samples=[2, 3]), epochs=5, rounds=80)
+    run = run_parts("scaffold(scaled=true)", quadratics(**FEDERATION, samples=[2, 3]), epochs=5, rounds=40)
     assert run.vector.item() == pytest.approx(-7 / 11, abs=1e-5)
 
 

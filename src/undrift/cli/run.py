@@ -26,8 +26,8 @@ def run(
 ) -> None:
     """One run on the embedded or your own data."""
     from undrift.cli.progress import Progress
+    from undrift.engine.spawn import start_workers
     from undrift.options import read_toml
-    from undrift.runner import run as start
 
     table = {}
     if file is not None:
@@ -37,9 +37,14 @@ def run(
     if "method" in given:
         table.pop("parts", None)
     given = {**table, **given}
+    started = None
+    if given.get("engine") == "processes" and given.get("workers", 1) >= 1:
+        started = start_workers(given.get("workers"))  # they import torch while we do
+    from undrift.runner import run as start
+
     progress = Progress(quiet, log)
     try:
-        result = start(given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), **given)
+        result = start(given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), started=started, **given)
     finally:
         progress.end()
     show(result.summary, json, quiet)

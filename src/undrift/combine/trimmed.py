@@ -39,7 +39,11 @@ class Trimmed(Combine):
         cut = self.cut(len(replies))
         if self.share and not cut:
             server.note("fallback", f"nobody is cut of {len(replies)} clients: the uniform mean")
-        return per_coordinate(server, replies, lambda points: points.sort(0).values[cut : len(points) - cut].mean(0))
+        return per_coordinate(server, replies, lambda points: without_ends(points, cut))
 
     def cut(self, clients: float) -> int:
         return math.floor(self.share * clients + 1e-9)
+
+
+def without_ends(points: torch.Tensor, cut: int) -> torch.Tensor:
+    return points.sort(0).values[cut : len(points) - cut].mean(0)

@@ -1,9 +1,2 @@
-"""Engines map orders to replies. Parts cannot tell which one runs them."""
-
-from __future__ import annotations
-
-from undrift.engine.base import Engine
-from undrift.engine.inline import Inline
-from undrift.engine.processes import Processes
-
-__all__ = ["Engine", "Inline", "Processes"]
+"""Engines map orders to replies; parts cannot tell which one runs them. (Nothing is imported here: `spawn` must be able
+to start workers before anybody imports torch.)"""

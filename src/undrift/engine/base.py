@@ -39,6 +39,9 @@ class Engine:
         """(position, reply) in any order; `with_state` before an order leaves."""
         raise NotImplementedError
 
+    def ready(self) -> None:
+        """Wait until orders would be worked on at once: what start-up costs does not count as a round."""
+
     def events(self) -> list[tuple[str, str]]:
         """(kind, sentence) of what went wrong with the engine itself since the last call."""
         return []

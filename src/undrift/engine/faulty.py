@@ -32,6 +32,9 @@ class Faulty(Engine):
             replies.append(reply)
         return replies
 
+    def ready(self) -> None:
+        self.inner.ready()
+
     def events(self) -> list[tuple[str, str]]:
         return self.inner.events()
 

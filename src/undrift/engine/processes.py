@@ -3,17 +3,17 @@ memory, clients longest first. A worker that dies is replaced and its work is re
 
 from __future__ import annotations
 
-import os
-import socket
+import contextlib
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
+from undrift.engine.arena import Arena, Windows, pack, pack_objects, unpack
 from undrift.engine.base import Engine
+from undrift.engine.payload import site_payload
+from undrift.engine.spawn import Worker, start_worker
 from undrift.errors import RunFailed
 
 TRIES = 3  # for one order, before the run gives up
@@ -21,54 +21,31 @@ AHEAD = 2  # chunks a worker has at hand, so that it never waits for the next
 CHUNKS = 8  # per worker and exchange: large enough to pay, small enough to balance
 
 
-@dataclass
-class Worker:
-    process: subprocess.Popen[bytes]
-    pipe: Connection
-    chunks: dict[int, list[int]] = field(default_factory=dict)  # number -> positions it is working on
-    order: deque[int] = field(default_factory=deque)
-
-
 class Processes(Engine):
     name = "processes"
 
-    def __init__(self, workers: int, why: str = "asked for") -> None:
-        """Start the workers at once: they import torch while the parent does other things."""
-        self.count = workers
-        self.plan_line = f"engine processes: {workers} worker{'s' * (workers > 1)}, one thread each, on cpu ({why})"
-        self.workers = [self._start() for _ in range(workers)]
+    def __init__(self, workers: list[Worker], why: str = "asked for") -> None:
+        self.workers, self.count = workers, len(workers)
+        self.plan_line = f"engine processes: {self.count} worker{'s' * (self.count > 1)}, one thread each, on cpu ({why})"
         self._exchange = 0
         self._events: list[tuple[str, str]] = []
         self._site: bytes | None = None
 
     def open(self, site: Any, states: Any) -> Processes:
         """Give every worker its site; they open it while the parent goes on."""
-        from undrift.engine.arena import Arena, Windows, pack_objects
-        from undrift.engine.payload import site_payload
-
         self.site, self.states = site, states
         self._data, self._arena, self._windows = Arena(), Arena(), Windows()  # the data's arena never turns
         self._site = pack_objects(("site", 0, site_payload(site)), self._data)
         for worker in self.workers:
             worker.pipe.send_bytes(self._site)
-        self._waiting = set(range(len(self.workers)))
         return self
 
-    def _start(self) -> Worker:
-        ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "undrift.engine.worker", str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        theirs.close()
-        return Worker(process, Connection(ours.detach()))
+    def ready(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.pipe.poll(60.0)  # "ready", or the end of the pipe: `work` finds out which
 
     def work(self, orders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        from undrift.engine.arena import unpack
-
         self._exchange += 1
         self._arena.turn()
         queue = deque(chunked(orders, self.count))
@@ -102,16 +79,12 @@ class Processes(Engine):
                     yield position, reply
 
     def _send(self, worker: Worker, orders: Sequence[Any], positions: list[int]) -> None:
-        from undrift.engine.arena import pack
-
         number = positions[0]
         worker.chunks[number] = positions
         worker.order.append(number)
         content = [(position, self.with_state(orders[position])) for position in positions]
-        try:
+        with contextlib.suppress(OSError):  # a dead worker shows when its answer is waited for
             worker.pipe.send_bytes(pack(("work", self._exchange, content), self._arena))
-        except OSError:
-            pass  # it is dead; the wait for its answer will find out
         for position in positions:
             orders[position].state = None
 
@@ -125,7 +98,7 @@ class Processes(Engine):
         about = f" over client{'s' * (len(clients) > 1)} {', '.join(map(str, clients[:5]))}" if clients else ""
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         self._events.append(("worker", f"a worker died ({how}){about}; it was replaced and its work redone"))
-        fresh = self._start()
+        fresh = start_worker()
         assert self._site is not None
         fresh.pipe.send_bytes(self._site)
         self.workers[self.workers.index(worker)] = fresh
@@ -137,11 +110,9 @@ class Processes(Engine):
 
     def close(self) -> None:
         for worker in self.workers:
-            try:
+            with contextlib.suppress(OSError):
                 worker.pipe.send_bytes(b"")
                 worker.pipe.close()
-            except OSError:
-                pass
         for worker in self.workers:
             try:
                 worker.process.wait(timeout=2)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from undrift.aggregate import Desktop, World
-from undrift.engine import Engine
+from undrift.engine.base import Engine
 from undrift.evaluate.judge import stretches
 from undrift.evaluate.metrics import metrics
 from undrift.orders import Order, Reply

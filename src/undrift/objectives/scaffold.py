@@ -11,8 +11,9 @@ The trap: a is the *normalised* number of steps. With momentum one gradient move
 the plain number of steps inflates c_k by up to 1/(1−ρ), which diverges.
 
 `scaled` is the FedDyn repository's form: c enters the gradient divided by s_k = n_k N/n (and c_k⁺ as above, with c
-unscaled), and the change goes up times s_k. Its limit is the size-weighted optimum, the plain form's the uniform one.
-(That repository also lets every client make the same number of steps; here each makes its own.) `normalise` divides
+unscaled), and the change goes up times s_k. Its limit is the size-weighted optimum, the plain form's the uniform one; a
+client far below the mean size multiplies c, which diverges at rates the plain form stands. (That repository also lets
+every client make the same number of steps; here each makes its own.) `normalise` divides
 the measured control by the mean sample weight, for samplings whose weights change the gradient's scale. FLOOD's
 release corrects after the momentum step and measures c_k in an extra epoch; FedDyn's divides by the undecayed rate.
 """

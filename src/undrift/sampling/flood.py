@@ -47,6 +47,7 @@ class Seen:
     scores: list[torch.Tensor] = field(default_factory=list)
     taus: list[torch.Tensor] = field(default_factory=list)
     below: list[torch.Tensor] = field(default_factory=list)
+    finite: list[torch.Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,16 @@ class Flood(Sampling):
     def check(self, plan: Plan) -> Iterable[Problem]:
         assert self.T is not None
         levels = [self.level(round, plan) for round in range(plan.rounds)]
-        if max(levels) <= 1:
+        if max(levels, default=1.0) <= 1:
             yield Problem("warning", f"flood never lifts a weight above 1 in {plan.rounds} rounds (T = {self.T}, "
                           f"a = {self.a}, start {self.start}); lengthen the run, shorten T or raise a")  # fmt: skip
         if self.start_form == "stop" and self.onset(plan) >= self.T:
             yield Problem("warning", f"flood's growth from its {self.start} start to T = {self.T} lasts no round: "
                           "λ jumps to 2a; raise T or use start_form=shift")  # fmt: skip
-        share = 0 if self.control == "normalised" else rank(self.q, plan.batch) / plan.batch
+        share = rank(self.q, plan.batch) / plan.batch
         rest = 0 if self.control == "filter" else 1 - share
         steps = [plan.rate(round) * (share * level + rest) for round, level in enumerate(levels)]
-        if max(steps) > 1:
+        if self.control != "normalised" and max(steps, default=0.0) > 1:
             yield Problem("warning", f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
                           f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
                           "let the rate decay")  # fmt: skip
@@ -161,9 +162,11 @@ class Flood(Sampling):
 
     def unsure(self, s: torch.Tensor, seen: Seen) -> torch.Tensor:
         """Who lies strictly below τ. A score that is not finite counts as the smallest."""
-        finite = torch.isfinite(s)
-        s = torch.where(finite, s, torch.where(finite, s, math.inf).amin())
+        finite = s.isfinite()
+        least = s.nan_to_num(math.inf, math.inf, math.inf).amin()
+        s = s.where(finite, least)
         tau = s.kthvalue(rank(self.q, len(s)) + 1).values
+        seen.finite.append(finite)
         seen.scores.append(s)
         seen.taus.append(tau)
         return s < tau
@@ -175,6 +178,8 @@ class Flood(Sampling):
         job.note("tau", torch.stack(seen.taus).double().mean())
         job.note("weighted", torch.cat(seen.below).double().mean())
         job.note("scores", quartiles)
+        if strange := int((~torch.cat(seen.finite)).sum()):
+            job.note("nonfinite", strange)
         return state, {}
 
 

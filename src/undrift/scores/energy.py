@@ -13,4 +13,6 @@ from undrift.scores.ash import Head
 def energy(
     logits: torch.Tensor, features: torch.Tensor | None = None, head: Head | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
+    if temperature == 1.0:
+        return logits.logsumexp(1)
     return temperature * (logits / temperature).logsumexp(1)

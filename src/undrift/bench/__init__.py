@@ -1,0 +1,1 @@
+"""Speed, as a ratio to the bare training loop, measured in pairs (`undrift bench`)."""

@@ -1,0 +1,148 @@
+"""Ours over the bare loop, in alternating pairs on the same cohorts: machines are noisy, ratios of neighbours less so."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from undrift.bench.bare import Bare, Work, fashion, works
+from undrift.engine.processes import Processes
+from undrift.engine.spawn import cores, start_workers
+from undrift.federation import Federation
+from undrift.local import one_thread
+from undrift.loop import Loop
+from undrift.options import from_keywords
+from undrift.partition import dirichlet
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+from undrift.streams import numpy_stream
+
+MODELS = {"a": "mlp(200, 100)", "b": "cnn", "c": "logistic"}
+PAIRS = {"a": 11, "b": 7, "c": 11}
+
+
+def all_works() -> tuple[dict[str, Work], str]:
+    x, y, name = fashion()
+    deals = [dirichlet(0.5)(y, clients, numpy_stream(0, "bench", clients)) for clients in (100, 1000)]
+    return works(x, y, *deals), name
+
+
+class Silent:
+    """No evaluation."""
+
+    def is_due(self, round: int) -> bool:
+        return False
+
+    def population(self, cohort: Sequence[int]) -> list[int]:
+        return []
+
+    def judge(self, *_: Any) -> list[Any]:
+        return []
+
+
+class Ours:
+    """The same work on the processes engine: store on, evaluation on or off; `method` for the cost of others."""
+
+    def __init__(self, work: Work, workers: int, method: Any = "fedavg", folder: Path | None = None) -> None:
+        x = torch.from_numpy(work.x)
+        rows = x.view(-1, 28, 28, 1) if work.model == "cnn" else x
+        y = torch.from_numpy(work.y)
+        labels = [str(c) for c in range(10)]
+        federation = Federation("fashion-mnist", (rows, y), (rows[:10000], y[:10000]), work.parts, labels,
+                                [torch.arange(k, k + 100).numpy() for k in range(len(work.parts))])  # fmt: skip
+        options = from_keywords({
+            "method": method, "model": MODELS[work.name], "rounds": 10**6, "epochs": work.epochs, "batch": work.batch,
+            "lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay, "cohort": work.cohort, "out": False,
+        })  # fmt: skip
+        self.setup = prepare(options, federation)
+        self.vault = Vault(folder)
+        self.engine = Processes(start_workers(workers)).open(self.setup.site, self.vault.states)
+        self.loop = Loop(self.setup, self.engine, self.vault)
+        self.judges = {False: Silent(), True: self.loop.judge}
+        self.world = self.loop.begin()
+        self.engine.ready()
+
+    def cohort(self) -> list[int]:
+        stream = numpy_stream(self.setup.plan.seed, "cohort", self.world.round)
+        return self.setup.selection.choose(stream, self.setup.plan.clients)
+
+    def round(self, evaluated: bool = False) -> float:
+        """One round with its commit (and its checkpoint, when one is due); the seconds it took."""
+        self.loop.judge = self.judges[evaluated]  # type: ignore[assignment]
+        with one_thread():
+            began = time.perf_counter()
+            after, rows, notes, events, cohort = self.loop.one_round(self.world)
+            self.vault.record.commit_round(self.world.round, 0.0, 0.0, cohort, rows, notes, events)
+            self.world = after
+            if self.vault.due(after):
+                self.vault.checkpoint(after)
+            self.loop.clock.lap("store")
+            return time.perf_counter() - began
+
+    def close(self) -> None:
+        self.engine.close()
+        self.vault.close()
+
+
+def measure(
+    work: Work, workers: int | None = None, seconds: float = 30.0, pairs: int | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:  # fmt: skip
+    """At least `seconds` and `pairs` pairs (bare, ours, ours with evaluation), in turn."""
+    workers = workers or cores()
+    with tempfile.TemporaryDirectory() as folder:
+        bare, ours = Bare(work, workers), Ours(work, workers, folder=Path(folder) / "run")
+        try:
+            for _ in range(2):
+                bare.round(ours.cohort())
+                ours.round()
+            rows: list[tuple[float, float, float]] = []
+            began = time.monotonic()
+            while len(rows) < (pairs or PAIRS[work.name]) or time.monotonic() - began < seconds:
+                plain = bare.round(ours.cohort())
+                mine = ours.round()
+                again = bare.round(ours.cohort())
+                judged = ours.round(evaluated=True)
+                rows.append((plain, mine / plain, judged / again))
+                say(f"({work.name}) pair {len(rows)}: bare {plain:.3f} s, ours {mine / plain:.3f}×")
+        finally:
+            bare.close()
+            ours.close()
+    ratios = [row[1] for row in rows]
+    quarter = statistics.quantiles(ratios, n=4)
+    return {
+        "name": work.name, "bare": statistics.median(row[0] for row in rows),
+        "seconds": statistics.median(row[0] * row[1] for row in rows), "ratio": statistics.median(ratios),
+        "ratio_evaluated": statistics.median(row[2] for row in rows), "spread": quarter[2] - quarter[0],
+        "pairs": len(rows), "workers": workers,
+    }  # fmt: skip
+
+
+def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[str, float]:
+    """Shares of a round's wall time. What clients compute is divided by the workers; the rest of the time that the
+    engine took is copying, sending and waiting for the last one."""
+    workers = workers or cores()
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Ours(work, workers, folder=Path(folder) / "run")
+        try:
+            ours.round()
+            ours.loop.clock.spent.clear()
+            ours.loop.clock.lap("start")
+            ours.loop.clock.spent.clear()
+            wall = sum(ours.round(evaluated=True) for _ in range(rounds))
+            spent = dict(ours.loop.clock.spent)
+        finally:
+            ours.close()
+    training, scoring = spent["training"] / workers, spent["scoring"] / workers
+    shares = {
+        "training": training, "scoring": scoring, "copying and waiting": spent["clients"] - training - scoring,
+        "orders": spent["orders"], "aggregation": spent["aggregation"], "evaluation": spent["evaluation"],
+        "store": spent["store"],
+    }  # fmt: skip
+    return {"seconds": wall / rounds, **{name: value / wall for name, value in shares.items()}}

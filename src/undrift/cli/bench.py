@@ -1,0 +1,51 @@
+"""`undrift bench`: speed against the bare loop."""
+
+from __future__ import annotations
+
+import json as json_module
+
+import typer
+
+from undrift.errors import unknown
+
+
+def add(app: typer.Typer) -> None:
+    app.command("bench")(bench)
+
+
+def bench(
+    works: list[str] = typer.Argument(None, help="a, b, c (default all): MLP, CNN, logistic regression"),
+    seconds: float = typer.Option(30.0, "--seconds", help="at least this long per work"),
+    workers: int | None = typer.Option(None, "--workers", help="worker processes [one per core]"),
+    profile: bool = typer.Option(False, "--profile", help="where the time of a round goes"),
+    json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+) -> None:
+    """Seconds per round over the bare training loop on the same clients, measured in pairs."""
+    from undrift.bench import measure
+    from undrift.study.tables import text_table
+
+    known, data = measure.all_works()
+    chosen = works or list(known)
+    for name in chosen:
+        if name not in known:
+            raise unknown("work", name, known)
+    if not json:
+        typer.echo(f"data: {data}; ratios are medians over pairs; below 1 means faster than the bare loop")
+    if profile:
+        shares = {name: measure.profile(known[name], workers) for name in chosen}
+        if json:
+            typer.echo(json_module.dumps({"profile": shares}))
+            return
+        parts = [key for key in next(iter(shares.values())) if key != "seconds"]
+        rows = [["work", "s/round", *parts]]
+        rows += [[n, f"{s['seconds']:.3f}", *(f"{100 * s[p]:.1f} %" for p in parts)] for n, s in shares.items()]
+        typer.echo(text_table(rows))
+        return
+    found = [measure.measure(known[name], workers, seconds, say=lambda line: typer.echo(line, err=True)) for name in chosen]
+    if json:
+        typer.echo(json_module.dumps({"works": found, "data": data}))
+        return
+    rows = [["work", "bare s", "ours s", "ratio", "spread", "with evaluation", "pairs"]]
+    rows += [[f["name"], f"{f['bare']:.3f}", f"{f['seconds']:.3f}", f"{f['ratio']:.3f}", f"{f['spread']:.3f}",
+              f"{f['ratio_evaluated']:.3f}", str(f["pairs"])] for f in found]  # fmt: skip
+    typer.echo(text_table(rows))

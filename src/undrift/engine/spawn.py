@@ -1,0 +1,46 @@
+"""Starting worker processes. Nothing here imports torch: workers started first import it while their parent does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+# A malloc that keeps its pages: else the large maps of convolutions go back to the system at every step.
+KEEP_PAGES = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864",
+}  # fmt: skip
+
+
+@dataclass
+class Worker:
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    chunks: dict[int, list[int]] = field(default_factory=dict)  # number -> positions it is working on
+    order: deque[int] = field(default_factory=deque)  # of those numbers, as they were sent
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_worker() -> Worker:
+    ours, theirs = socket.socketpair()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "undrift.engine.worker", str(theirs.fileno()), str(os.getpid())],
+        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    theirs.close()
+    return Worker(process, Connection(ours.detach()))
+
+
+def start_workers(number: int | None) -> list[Worker]:
+    """`number` workers, or one per core."""
+    return [start_worker() for _ in range(number or cores())]
