@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from undrift.compose import Method, method
     from undrift.environment import noise
     from undrift.federation import Federation, federate
-    from undrift.reopen import load
+    from undrift.reopen import load, resume
     from undrift.result import Result
     from undrift.runner import run
 
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
 HOMES = {
     "Federation": "undrift.federation", "Method": "undrift.compose", "Result": "undrift.result",
-    "federate": "undrift.federation", "load": "undrift.reopen", "method": "undrift.compose", "run": "undrift.runner",
+    "federate": "undrift.federation", "load": "undrift.reopen", "resume": "undrift.reopen", "method": "undrift.compose", "run": "undrift.runner",
 }  # fmt: skip
 PACKAGES = (
     "combine", "data", "declare", "models", "objectives", "partition", "parts", "personalize", "private", "sampling",
@@ -27,7 +27,7 @@ PACKAGES = (
 )  # fmt: skip
 __all__ = [
     "Federation", "Method", "Result", "combine", "federate", "load", "method", "noise", "objectives", "partition",
-    "personalize", "private", "run", "sampling", "selection", "server", "weighting",
+    "personalize", "private", "resume", "run", "sampling", "selection", "server", "weighting",
 ]  # fmt: skip
 
 

@@ -227,6 +227,14 @@ def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
 
 
+def spelt(value: Any, home: Any) -> Any:
+    """An object that its module exports, as the text that makes it again; anything else as it is."""
+    from undrift import text
+
+    ours = {getattr(home, name) for name in home.__all__}
+    return text.spell(value) if type(value) in ours else value
+
+
 def federate(
     data: Any = "digits",
     partition: Any = "dirichlet(0.3)",
@@ -246,8 +254,8 @@ def federate(
     from undrift import text
     from undrift.environment import noise as noises
 
-    spec = {"data": data, "partition": partition, "clients": clients, "noise": noise, "domains": domains,
-            "validation": validation, "proxy": proxy, "data_seed": seed}  # fmt: skip
+    spec = {"data": data, "partition": spelt(partition, partitions), "clients": clients, "noise": spelt(noise, noises),
+            "domains": domains, "validation": validation, "proxy": proxy, "data_seed": seed}  # fmt: skip
     if isinstance(partition, str):
         partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
     if isinstance(noise, str):

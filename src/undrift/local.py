@@ -103,7 +103,7 @@ class Round:
     def __init__(self, site: Site, order: Order) -> None:
         self.site, self.order, self.plan, self.model = site, order, site.plan, site.model
         self.desk = Desk(site, order.round, order.client, order.integers)
-        own = order.state or {}
+        own = moved(order.state or {}, self.model.device)
         self.received = self.with_private(order.vector.to(self.model.device), own.get("private"))
         self.states: dict[str, Tree] = own.get("parts", {})
         self.held = own.get("held")
@@ -120,6 +120,7 @@ class Round:
 
     def seat(self, part: Part) -> Seat:
         told = read(part.key, part.receives, self.order.told.get(part.key, {}), self.plan, self.own_entries)
+        told = moved(told, self.model.device)
         return Seat(part, Job(self.desk, part.key, self.received), told, self.states.get(part.key))
 
     def prepare(self) -> None:
@@ -352,6 +353,17 @@ def drawing_from(state: torch.Tensor) -> Iterator[None]:
     finally:
         state.copy_(torch.get_rng_state())
         torch.set_rng_state(main)
+
+
+def moved(tree: Tree, device: torch.device) -> Tree:
+    """A tree with its tensors where the model is."""
+    if device.type == "cpu":
+        return tree
+    if isinstance(tree, torch.Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: moved(value, device) for key, value in tree.items()}
+    return [moved(value, device) for value in tree] if isinstance(tree, list) else tree
 
 
 def finite_tree(tree: Tree) -> bool:

@@ -152,6 +152,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     table.pop("about", None)
     for name, value in table.items():
         if name == "parts":
+            if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+                raise BadRequest(f"{path}: parts is {value!r}, which is not a list of texts")
             continue
         if name not in FIELDS:
             raise unknown(f"key of {path}", name, FIELDS)

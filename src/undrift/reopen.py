@@ -18,10 +18,12 @@ from undrift.setup import Setup, prepare
 from undrift.store.vault import Vault
 
 
-def load(run: str | Path, *, method: Any = None, federation: Federation | None = None, model: Any = None) -> Result:
+def load(
+    run: str | Path, *, method: Any = None, federation: Federation | None = None, model: Any = None, **overrides: Any
+) -> Result:
     """A run as it was left: `.summary`, `.rows`, `.model`, `.personal(client)`. What text cannot name must be given."""
     folder = run_folder(run)
-    setup = remade(folder, method, federation, model)
+    setup = remade(folder, method, federation, model, None, overrides)
     vault = opened(folder, setup, lock=False)
     world, _ = vault.newest()
     return Result(setup, vault, world)
@@ -65,8 +67,9 @@ def remade(
     table = read_toml(folder / "run.toml")
     about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
     parts = table.pop("parts", None)
-    for name, given in (("data", federation), ("model", model)):
-        if given is None and unnamed(table.get(name)):
+    given = {**(overrides or {}), "model": model, **dict.fromkeys(("data", "partition", "noise", "domains"), federation)}
+    for name, value in table.items():
+        if unnamed(value) and given.get(name) is None:
             raise BadRequest(f"the run in {folder} was made with objects that text cannot name; use "
                              f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python")  # fmt: skip
     if method is None and any(unnamed(words.partition(".")[2]) for words in parts or ()):

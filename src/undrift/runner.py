@@ -56,9 +56,13 @@ def run(
     try:
         if folder is not None:
             write_toml(folder / "run.toml", resolved(setup), about(setup))
-        return execute(setup, vault, watcher, started=started)
-    finally:
+        result = execute(setup, vault, watcher, started=started)
+    except BaseException:
         vault.close()
+        raise
+    if folder is not None:
+        vault.close()  # a run in memory stays open: its result reads from it
+    return result
 
 
 def execute(
@@ -96,7 +100,7 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
     if name == "ray":
         raise BadRequest("the ray engine is not there yet; use --engine processes")
     if name == "processes":
-        return Processes(started or start_workers(options.workers), why).open(setup.site, vault.states)
+        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(setup.site, vault.states)
     return Inline(setup.site, vault.states, why)
 
 
@@ -160,9 +164,12 @@ def resolved(setup: Setup) -> dict[str, Any]:
             value = str(value)
         values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
     values["method"] = setup.method.name
-    values["model"] = setup.model_name
+    given = setup.options.model
+    values["model"] = setup.model_name if given is None or isinstance(given, str) else f"object:{setup.model_name}"
     if setup.federation.spec is not None:
         values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
+    else:
+        values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
     values["parts"] = [part_words(part) for part in setup.method.parts]
     return values
 
@@ -171,7 +178,9 @@ AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", 
 
 
 def part_words(part: Any) -> str:
-    return f"{part.axis}.{words(part)}"
+    """A shipped part as the text that makes it again; a user's own as what it says of itself."""
+    ours = text.part_tables()[part.axis].get(part.name) is type(part)
+    return f"{part.axis}.{text.spell(part)}" if ours else f"{part.axis}.object:{part!r}"
 
 
 def words(value: Any) -> str:

@@ -7,9 +7,7 @@ order of clients, draws only from its own streams.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import random
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -20,23 +18,20 @@ from torch import nn
 from undrift.aggregate import World
 from undrift.compose import method
 from undrift.context import Tree
-from undrift.declare import Malformed
 from undrift.engine.base import Engine
 from undrift.engine.inline import Inline
 from undrift.federation import Federation
-from undrift.local import Round, deterministic, serve
 from undrift.loop import Loop
 from undrift.options import from_keywords
 from undrift.orders import Order, Reply
-from undrift.parts import Part, axes_of, defines
+from undrift.parts import Part
 from undrift.setup import Setup, prepare
-from undrift.store.trees import dump
 from undrift.store.vault import Vault
 
 QUICK = {"epochs": 2, "batch": 16, "lr": 0.1, "momentum": 0.0, "cohort": 1.0, "rounds": 3, "out": False}
 
 
-class Broken(AssertionError):
+class Broken(AssertionError):  # noqa: N818
     """A part breaks a law of the contract."""
 
 
@@ -172,9 +167,9 @@ def tiny(clients: int = 4, classes: int = 3, samples: int = 24, features: int = 
         shares = np.full(classes, 0.15)
         shares[client % classes] = 1.0
         y = draw.choice(classes, n + 12, p=shares / shares.sum())
-        x = (centres[y] + draw.normal(size=(n + 12, features))).astype(np.float32)
-        x, y = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
-        parts.append((x[:n], y[:n], x[n:], y[n:]))
+        inputs = (centres[y] + draw.normal(size=(n + 12, features))).astype(np.float32)
+        rows, labels = torch.from_numpy(inputs), torch.from_numpy(y.astype(np.int64))
+        parts.append((rows[:n], labels[:n], rows[n:], labels[n:]))
     federation = Federation.from_clients(parts, name="tiny", labels=[str(c) for c in range(classes)])
     toy = object.__new__(Toy)
     toy.__dict__.update(federation.__dict__)
@@ -192,144 +187,12 @@ def small_network(features: int, classes: int, norm: bool = False, dropout: floa
     return nn.Sequential(*layers, nn.Linear(8, classes))
 
 
-# ---- the battery -------------------------------------------------------------------------------------------------
-
-
 def check(part: Part, **options: Any) -> None:
-    """Put a part through the public battery; raises `Broken` with the law it breaks."""
-    form(part)
-    federation = tiny()
-    for norm in (False, True):
-        settings = {**options, "model": lambda norm=norm: small_network(5, 3, norm=norm), "rounds": 3}
-        first = watched_run(part, federation, settings)
-        second = watched_run(part, federation, settings)
-        if not torch.equal(first.vector, second.vector):
-            raise Broken(f"{part.name} gives another result the second time: it keeps something outside its state")
-        if not torch.isfinite(first.vector).all():
-            raise Broken(f"{part.name} gives a vector that is not finite on harmless data")
-    order_of_clients(part, federation, options)
-    one_client(part, federation, options)
+    """Put a part through the public battery (battery.py); raises `Broken` with the law it breaks. Options are those of
+    a run: `check(part, epochs=3)`."""
+    from undrift import battery
 
-
-def form(part: Part) -> None:
-    if not dataclasses.is_dataclass(part) or not type(part).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise Broken(f"{type(part).__name__} must be a frozen dataclass: its fields are its configuration")
-    if not axes_of(part):
-        raise Broken(f"{type(part).__name__} must derive from an axis: Sampling, Objective, Personalize, Weighting, Combine or ServerUpdate")
-    if any(isinstance(base, type) and dataclasses.is_dataclass(base) for base in type(part).__mro__[1:]):
-        raise Broken(f"{type(part).__name__} derives from another part; parts are final, compose them instead")
-    if copy.deepcopy(part) != part:
-        raise Broken(f"{part.name} does not equal its own copy: a field is not a plain value")
-
-
-def watched_run(part: Part, federation: Toy, settings: dict[str, Any]) -> Outcome:
-    """A run during which the part's fields, the global generators and the committed trees must not move."""
-    before = dict(vars(part)), class_values(part)
-    states = random.getstate(), np.random.get_state()[1].tobytes()  # type: ignore[index,union-attr]
-    pieces = [part]
-    own = {"model": federation.model, "loss": federation.loss}
-    setup = prepare(from_keywords({**QUICK, **own, **settings, "method": method(*pieces)}), federation)
-    vault = Vault(None)
-    loop = Loop(setup, Watching(setup, vault, part), vault)
-    world = loop.begin()
-    while world.round < setup.plan.rounds:
-        trees = {key: dump(tree) for key, tree in world.memories.items()}
-        after, rows, notes, events, cohort = loop.one_round(world)
-        if {key: dump(tree) for key, tree in world.memories.items()} != trees:
-            raise Broken(f"{part.name} changes its server memory in place; assign a new tree to server.memory")
-        for _, _, kind, detail in events:
-            if kind in ("malformed", "exception"):
-                raise Broken(f"{part.name}: {detail}")
-        vault.record.commit_round(world.round, 0.0, 0.0, cohort, rows, notes, events)
-        world = after
-    if (dict(vars(part)), class_values(part)) != before:
-        raise Broken(f"{part.name} keeps hidden state: its attributes changed during a run; return it as state instead")
-    if (random.getstate(), np.random.get_state()[1].tobytes()) != states:  # type: ignore[index,union-attr]
-        raise Broken(f"{part.name} draws from a global generator; use job.stream(purpose) or server.stream(purpose)")
-    return Outcome(setup, world, vault)
-
-
-def class_values(part: Part) -> dict[str, str]:
-    return {name: repr(value) for name, value in vars(type(part)).items() if not callable(value) and "__" not in name}
-
-
-class Watching(Engine):
-    """Runs orders twice and watches what a part does beside its work."""
-
-    name = "watching"
-
-    def __init__(self, setup: Setup, vault: Vault, part: Part) -> None:
-        self.site, self.states, self.part = setup.site, vault.states, part
-
-    def work(self, orders: Sequence[Order]) -> Any:
-        for position, order in enumerate(orders):
-            order = self.with_state(order)
-            if order.work == "judge":
-                yield position, serve(self.site, order)
-                continue
-            kept = copy.deepcopy(order.state)
-            first = self.served(order, seed=1)
-            frozen = dump(first.state), {k: dump(strings(v)) for k, v in first.messages.items()}
-            order.state = kept
-            second = self.served(order, seed=2)  # on the same network, so that a leaked view moves
-            if (dump(first.state), {k: dump(strings(v)) for k, v in first.messages.items()}) != frozen:
-                raise Broken(f"{self.part.name} hands out a view of a live buffer: it changes after the round")
-            if first.vector is not None and second.vector is not None and not torch.equal(first.vector, second.vector):
-                raise Broken(f"{self.part.name} gives another result for the same order: it keeps hidden state or draws outside its streams")
-            if dump(first.state) != dump(second.state):
-                raise Broken(f"{self.part.name} gives another state for the same order: it keeps hidden state or draws outside its streams")
-            yield position, second
-
-    def served(self, order: Order, seed: int) -> Reply:
-        """Serve with the process-wide generators in an arbitrary place: a draw from them shows as a difference."""
-        ours = random.getstate(), np.random.get_state()
-        random.seed(seed)
-        np.random.seed(seed)
-        moved = random.getstate(), np.random.get_state()[1].tobytes()  # type: ignore[index,union-attr]
-        try:
-            with deterministic(seed):
-                reply = Round(self.site, order).run()
-        except Malformed as wrong:
-            raise Broken(f"{self.part.name}: {wrong}") from wrong
-        if (random.getstate(), np.random.get_state()[1].tobytes()) != moved:  # type: ignore[index,union-attr]
-            raise Broken(f"{self.part.name} draws from a global generator; use job.stream(purpose)")
-        random.setstate(ours[0])
-        np.random.set_state(ours[1])
-        return reply
-
-
-def strings(message: dict[str, Any]) -> Tree:
-    return {k: {str(c): x for c, x in v.items()} if isinstance(v, dict) else v for k, v in message.items()}
-
-
-def order_of_clients(part: Part, federation: Toy, options: dict[str, Any]) -> None:
-    """Weights may not depend on the order in which replies lie."""
-    if not defines(part, "weights"):
-        return
-    outcome = run_parts(part, federation, **{**options, "rounds": 1})
-    loop = Loop(outcome.setup, Inline(outcome.setup.site, outcome.vault.states), outcome.vault)
-    world = loop.begin()
-    desk = loop.desktop(world)
-    orders = loop.orders(world, desk, list(range(federation.clients)))
-    answers, _ = loop.quarantine(orders, loop.engine.map(orders))
-    from undrift.aggregate import replies_of
-
-    replies = replies_of(orders, answers)
-    turned = list(reversed(range(len(replies))))
-    straight = part.weights(desk.window(part), replies.of(part.key))  # type: ignore[attr-defined]
-    back = part.weights(desk.window(part), replies.only(turned).of(part.key))  # type: ignore[attr-defined]
-    if not torch.allclose(straight, back.flip(0), rtol=1e-9, atol=0):
-        raise Broken(f"{part.name} gives weights that depend on the order of the clients")
-    if (straight < 0).any():
-        raise Broken(f"{part.name} gives a negative weight")
-
-
-def one_client(part: Part, federation: Toy, options: dict[str, Any]) -> None:
-    """A cohort of one, a client with one sample, a client with one class: nothing may raise."""
-    lonely = tiny(clients=3, sizes=[1, 17, 30])
-    for chosen in ("list([0])", "all"):
-        settings = {**options, "selection": chosen, "cohort": None, "rounds": 2}
-        watched_run(part, lonely, {**settings, "model": federation.model})
+    battery.check(part, **options)
 
 
 __all__ = ["Broken", "Outcome", "check", "half_square", "quadratics", "run_parts", "small_network", "tiny"]

@@ -211,7 +211,7 @@ def spell(value: Any) -> str:
         return f"{value.name}({', '.join(inside)})" if inside else value.name
     if dataclasses.is_dataclass(value):
         fields = [f"{f.name}={spell(getattr(value, f.name))}" for f in dataclasses.fields(value) if f.init]
-        name = getattr(value, "name", None) or type(value).__name__.lower()
+        name = getattr(value, "name", None) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
         return f"{name}({', '.join(fields)})"
     raise BadRequest(f"{type(value).__name__} cannot be written as text")
 

@@ -23,6 +23,7 @@ from torch import nn
 from undrift.errors import BadRequest
 
 Integers = dict[str, torch.Tensor]
+View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -122,18 +123,15 @@ class Flat:
         self.P = self.vector[:nP]
         self._integers = dict(integers)
         self.parameters = [p for _, p in trained]
-        self._views: list[tuple[torch.Tensor, int]] = []
+        self._views: list[View] = []
         with torch.no_grad():
             owners = dict(self.module.named_modules())
             for entry, tensor in zip(entries, [t for _, t in trained + frozen + buffers], strict=True):
                 view = self.vector[entry.place].view(entry.shape)
                 view.copy_(tensor)
-                if entry.kind == "buffer":
-                    owners[entry.module]._buffers[entry.name.rpartition(".")[2]] = view
-                    tensor = view
-                else:
+                if entry.kind != "buffer":
                     tensor.data = view
-                self._views.append((tensor, view.data_ptr()))
+                self._views.append(tied(owners, entry, view))
         self._catch: torch.utils.hooks.RemovableHandle | None = None
         self.features: torch.Tensor | None = None
 
@@ -177,7 +175,8 @@ class Flat:
         return module(features).flatten(1)
 
     def intact(self) -> bool:
-        return all(tensor.data_ptr() == pointer for tensor, pointer in self._views)
+        """Whether the module's tensors, as it holds them now, still are views of the vector."""
+        return all(home[name].data_ptr() == pointer for home, name, pointer in self._views)
 
     def twin(self) -> Flat:
         """An independent copy of the network with a vector of its own."""
@@ -198,12 +197,9 @@ class Flat:
         with torch.no_grad():
             for entry in self.layout.entries:
                 view = other.vector[entry.place].view(entry.shape)
-                if entry.kind == "buffer":
-                    owners[entry.module]._buffers[entry.name.rpartition(".")[2]] = view
-                    other._views.append((view, view.data_ptr()))
-                else:
+                if entry.kind != "buffer":
                     parameters[entry.name].data = view
-                    other._views.append((parameters[entry.name], view.data_ptr()))
+                other._views.append(tied(owners, entry, view))
         other.parameters = [parameters[e.name] for e in self.layout.entries if e.kind == "parameter"]
         other._integers = {name: dict(module.named_buffers())[name] for name in self.layout.integers}
         other._catch, other.features = None, None
@@ -233,9 +229,19 @@ class Flat:
                 own[name].copy_(value)
 
 
+def tied(owners: dict[str, nn.Module], entry: Entry, view: torch.Tensor) -> View:
+    """Put a buffer's view in its place, and remember where the module keeps the tensor and where it must point."""
+    owner, name = owners[entry.module], entry.name.rpartition(".")[2]
+    if entry.kind == "buffer":
+        owner._buffers[name] = view
+    return (owner._buffers if entry.kind == "buffer" else owner._parameters), name, view.data_ptr()
+
+
 def persistent_buffers(module: nn.Module) -> tuple[list[tuple[str, torch.Tensor]], list[tuple[str, torch.Tensor]]]:
     """(floating, integer) buffers that belong to the state dict, each storage once."""
-    floating, integer, seen = [], [], set()
+    floating: list[tuple[str, torch.Tensor]] = []
+    integer: list[tuple[str, torch.Tensor]] = []
+    seen: set[int] = set()
     for prefix, owner in module.named_modules():
         for name, buffer in owner._buffers.items():
             if buffer is None or name in owner._non_persistent_buffers_set or id(buffer) in seen:

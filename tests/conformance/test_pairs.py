@@ -61,7 +61,8 @@ def covering() -> list[tuple[str, ...]]:
     """Greedy: every choice covers as many pairs that are still open as it can."""
     axes = list(AXES)
     cells = [(axis, part) for axis in axes for part in AXES[axis]]
-    still = {frozenset(pair) for pair in itertools.combinations(cells, 2) if pair[0][0] != pair[1][0] and not clash(*pair)}
+    pairs = [pair for pair in itertools.combinations(cells, 2) if pair[0][0] != pair[1][0]]
+    still = {frozenset(pair) for pair in pairs if not clash(*pair)}
     cases = []
     while still:
         chosen = sorted(min(still, key=lambda pair: sorted(pair)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from undrift.compose import method
@@ -68,8 +70,6 @@ def prepared(settings, rows, federation):
     def make(text, **options):
         plain = federation
         if not options.pop("needs_proxy", False):
-            import copy
-
             plain = copy.copy(federation)
             plain.proxy_rows = federation.proxy_rows[:0]
         base = {**QUICK, **settings(rows[0]), "method": text}
@@ -78,7 +78,7 @@ def prepared(settings, rows, federation):
     return make
 
 
-@pytest.mark.parametrize(("text", "options", "words"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("text", "options", "words"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_refused_with_a_sentence_that_names_both(prepared, text, options, words):
     with pytest.raises(BadRequest) as caught:
         prepared(text, **options)
@@ -87,7 +87,7 @@ def test_refused_with_a_sentence_that_names_both(prepared, text, options, words)
     assert [word for word in words if word not in sentence] == []
 
 
-@pytest.mark.parametrize(("text", "options"), ALLOWED, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("text", "options"), ALLOWED, ids=[row[0] for row in ALLOWED])
 def test_allowed(prepared, text, options):
     prepared(text, **options)
 

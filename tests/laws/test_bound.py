@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift import weighting
-from undrift.engine import Inline
+from undrift.engine.inline import Inline
 from undrift.errors import BadRequest
 from undrift.loop import Loop
 from undrift.testing import run_parts, tiny
@@ -44,7 +44,7 @@ def worst(p, x, delta):
     return at(high) ** 2
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), M2=st.sampled_from([0.25, 1.0, 4.0, 21.16]), delta=st.floats(0.01, 0.9))
 def test_the_theorem_holds_for_random_and_for_worst_case_shifts(seed, M2, delta):
     draw = torch.Generator().manual_seed(seed)
@@ -92,9 +92,10 @@ def test_outside_of_the_radius_the_bounds_are_trivial():
     assert bounds(1.0, 0.0, 1.0, GRID)[0].eq(1).all()
 
 
-@settings(max_examples=300, deadline=None)
-@given(m=st.floats(0, 1), share=st.floats(0, 1), M2=st.sampled_from([0.25, 1.0, 9.0]))
-def test_eta_is_mirror_symmetric_and_stays_in_its_range(m, share, M2):
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(place=st.integers(0, 2**20), share=st.floats(0, 1), M2=st.sampled_from([0.25, 1.0, 9.0]))
+def test_eta_is_mirror_symmetric_and_stays_in_its_range(place, share, M2):
+    m = place / 2**20  # so that 1 − m is exact
     v = share * m * (1 - m)
     wide = eta(m * M2, v * M2**2, M2, GRID)
     assert wide == pytest.approx(eta(M2 - m * M2, v * M2**2, M2, GRID), abs=1e-9 * M2)

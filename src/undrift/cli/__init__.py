@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ def command(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except sqlite3.Error as error:
+        return say(f"the run's record cannot be used ({error}); make room, then `undrift resume` the run", 1)
     except OSError as error:
         return say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
     except Exception as error:

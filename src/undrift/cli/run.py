@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """One run on the embedded or your own data."""
     from undrift.cli.progress import Progress
-    from undrift.engine.spawn import start_workers
+    from undrift.engine.spawn import start_workers, stop_workers
     from undrift.options import read_toml
 
     table = {}
@@ -47,6 +47,7 @@ def run(
         result = start(given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), started=started, **given)
     finally:
         progress.end()
+        stop_workers(started or [])
     show(result.summary, json, quiet)
 
 

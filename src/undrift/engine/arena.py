@@ -8,6 +8,7 @@ in ten orders is written once. What was placed stays valid until the second `tur
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import os
 import pickle
@@ -19,6 +20,7 @@ import torch
 
 SMALL = 2048  # bytes below which a tensor travels inside the message
 ALIGN = 64
+SERIALS = itertools.count()
 
 
 class Block:
@@ -31,10 +33,14 @@ class Block:
             self.fd = self.file.fileno()
         os.ftruncate(self.fd, size)
         self.memory = mmap.mmap(self.fd, size)
-        self.used = 0
+        self.serial, self.used = next(SERIALS), 0
+
+    def __del__(self) -> None:
+        if not hasattr(self, "file"):
+            os.close(self.fd)  # the mapping lives on for whoever still looks at it
 
 
-Reference = tuple[int, int, int, int, str, tuple[int, ...]]  # pid, fd, size of the block, offset, dtype, shape
+Reference = tuple[int, int, int, int, int, str, tuple[int, ...]]  # pid, fd, block's serial and size, offset, dtype, shape
 
 
 class Arena:
@@ -62,7 +68,8 @@ class Arena:
         block = self._room(size)
         target = torch.frombuffer(block.memory, dtype=flat.dtype, count=flat.numel(), offset=block.used)
         target.copy_(flat)
-        reference = (os.getpid(), block.fd, block.size, block.used, str(flat.dtype).removeprefix("torch."), tuple(tensor.shape))
+        dtype = str(flat.dtype).removeprefix("torch.")
+        reference = (os.getpid(), block.fd, block.serial, block.size, block.used, dtype, tuple(tensor.shape))
         block.used += -(-size // ALIGN) * ALIGN
         self._placed[id(tensor)] = tensor, reference  # holding the tensor keeps its id from being reused
         return reference
@@ -81,11 +88,11 @@ class Windows:
     """The reader's side: blocks of other processes, mapped when first seen."""
 
     def __init__(self) -> None:
-        self._mapped: dict[tuple[int, int, int], mmap.mmap] = {}
+        self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial: descriptors are used again
 
     def tensor(self, reference: Reference) -> torch.Tensor:
-        pid, fd, size, offset, dtype, shape = reference
-        key = (pid, fd, size)
+        pid, fd, serial, size, offset, dtype, shape = reference
+        key = (pid, serial)
         if key not in self._mapped:
             handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
             try:
@@ -97,10 +104,9 @@ class Windows:
             count *= length
         return torch.frombuffer(self._mapped[key], dtype=getattr(torch, dtype), count=count, offset=offset).view(shape)
 
-    def forget(self, pid: int) -> None:
-        """A process is gone; its mappings go when nobody looks at them any more."""
-        for key in [key for key in self._mapped if key[0] == pid]:
-            del self._mapped[key]
+    def forget(self) -> None:
+        """What nobody looks at any more is unmapped."""
+        self._mapped.clear()
 
 
 def large(value: Any) -> bool:

@@ -4,7 +4,7 @@ memory, clients longest first. A worker that dies is replaced and its work is re
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
@@ -13,21 +13,23 @@ from typing import Any
 from undrift.engine.arena import Arena, Windows, pack, pack_objects, unpack
 from undrift.engine.base import Engine
 from undrift.engine.payload import site_payload
-from undrift.engine.spawn import Worker, start_worker
+from undrift.engine.spawn import Worker, start_worker, stop_workers
 from undrift.errors import RunFailed
 
 TRIES = 3  # for one order, before the run gives up
 AHEAD = 2  # chunks a worker has at hand, so that it never waits for the next
+EXCHANGES = itertools.count()
 CHUNKS = 8  # per worker and exchange: large enough to pay, small enough to balance
 
 
 class Processes(Engine):
     name = "processes"
 
-    def __init__(self, workers: list[Worker], why: str = "asked for") -> None:
-        self.workers, self.count = workers, len(workers)
+    def __init__(self, workers: list[Worker], why: str = "asked for", lent: bool = False) -> None:
+        """`lent` workers stay alive when this run ends: the next one gives them another site."""
+        self.workers, self.count, self.lent = workers, len(workers), lent
         self.plan_line = f"engine processes: {self.count} worker{'s' * (self.count > 1)}, one thread each, on cpu ({why})"
-        self._exchange = 0
+        self._exchange = -1
         self._events: list[tuple[str, str]] = []
         self._site: bytes | None = None
 
@@ -37,7 +39,10 @@ class Processes(Engine):
         self._data, self._arena, self._windows = Arena(), Arena(), Windows()  # the data's arena never turns
         self._site = pack_objects(("site", 0, site_payload(site)), self._data)
         for worker in self.workers:
-            worker.pipe.send_bytes(self._site)
+            worker.chunks.clear()
+            worker.order.clear()
+            with contextlib.suppress(OSError):
+                worker.pipe.send_bytes(self._site)
         return self
 
     def ready(self) -> None:
@@ -46,7 +51,7 @@ class Processes(Engine):
                 worker.pipe.poll(60.0)  # "ready", or the end of the pipe: `work` finds out which
 
     def work(self, orders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        self._exchange += 1
+        self._exchange = next(EXCHANGES)
         self._arena.turn()
         queue = deque(chunked(orders, self.count))
         tries = [0] * len(orders)
@@ -92,7 +97,7 @@ class Processes(Engine):
         """A dead worker's place is taken by a new one; returns the work it left."""
         worker.pipe.close()
         code = worker.process.wait()
-        self._windows.forget(worker.process.pid)
+        self._windows.forget()
         lost = list(worker.chunks.values())
         clients = [orders[p].client for chunk in lost for p in chunk if orders[p].work != "judge"]
         about = f" over client{'s' * (len(clients) > 1)} {', '.join(map(str, clients[:5]))}" if clients else ""
@@ -109,16 +114,8 @@ class Processes(Engine):
         return said
 
     def close(self) -> None:
-        for worker in self.workers:
-            with contextlib.suppress(OSError):
-                worker.pipe.send_bytes(b"")
-                worker.pipe.close()
-        for worker in self.workers:
-            try:
-                worker.process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+        if not self.lent:
+            stop_workers(self.workers)
 
 
 def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:

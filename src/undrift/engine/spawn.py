@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -44,3 +45,16 @@ def start_worker() -> Worker:
 def start_workers(number: int | None) -> list[Worker]:
     """`number` workers, or one per core."""
     return [start_worker() for _ in range(number or cores())]
+
+
+def stop_workers(workers: list[Worker]) -> None:
+    for worker in workers:
+        with contextlib.suppress(OSError):
+            worker.pipe.send_bytes(b"")
+            worker.pipe.close()
+    for worker in workers:
+        try:
+            worker.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            worker.process.wait()

@@ -41,6 +41,7 @@ def main() -> None:
         kind, number, content = unpack(data, windows)
         if kind == "site":
             site = open_site(content)
+            windows.forget()
             pipe.send_bytes(pack(("ready", number, None), arena))
             continue
         if number != exchange:

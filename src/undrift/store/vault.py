@@ -29,7 +29,8 @@ class Vault:
     def __init__(
         self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True
     ) -> None:
-        self.folder, self.every = folder, every  # every: a checkpoint each so many rounds, for tests
+        often = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
+        self.folder, self.every = folder, every or (int(often) if often else None)  # in rounds, for tests
         self.lock: int | None = None
         if folder is not None:
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,27 @@
+"""The bare loop on the same cohorts: what the training itself costs (benchmarks/bare.py)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from common import task
+
+sys.path.append(str(Path(__file__).parents[1]))
+import bare
+
+
+def main() -> None:
+    work = task()
+    raw = work.variant == "kernel"
+    job = bare.works(work.x, work.y, work.parts, work.parts, raw=raw)[work.work]
+    loop = bare.Bare(job, len(os.sched_getaffinity(0)))
+    seconds = [loop.round(cohort) for cohort in work.cohorts]
+    loop.close()
+    note = "the fused kernel called directly" if raw else "torch.optim.SGD(fused=True)"
+    work.report(seconds, note, torch=version("torch"))
+
+
+main()
