@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
 HOMES = {
     "Federation": "undrift.federation", "Method": "undrift.compose", "Result": "undrift.result",
-    "federate": "undrift.federation", "load": "undrift.reopen", "resume": "undrift.reopen", "method": "undrift.compose", "run": "undrift.runner",
+    "federate": "undrift.federation", "load": "undrift.reopen", "method": "undrift.compose", "resume": "undrift.reopen",
+    "run": "undrift.runner",
 }  # fmt: skip
 PACKAGES = (
     "combine", "data", "declare", "models", "objectives", "partition", "parts", "personalize", "private", "sampling",

@@ -121,7 +121,9 @@ class Desktop:
             raw = part.weights(self.window(part), replies.of(part.key)).double()
             sound = [i for i in range(len(replies)) if math.isfinite(raw[i])]
             for i in set(range(len(replies))) - set(sound):
-                events.append((self.world.round, replies.ids[i], "nonfinite", f"{part.name} gave it the weight {raw[i]}"))
+                events.append(
+                    (self.world.round, replies.ids[i], "nonfinite", f"{part.name} gave it the weight {raw[i]}")
+                )
             if len(sound) < len(replies):
                 replies, raw = replies.only(sound), raw[sound]
         else:

@@ -18,7 +18,7 @@ import torch
 
 from undrift.aggregate import World, replies_of
 from undrift.compose import method
-from undrift.declare import Malformed
+from undrift.declare import Malformed, read
 from undrift.engine.base import Engine
 from undrift.engine.inline import Inline
 from undrift.errors import BadRequest
@@ -141,6 +141,7 @@ class Watching(Engine):
             if order.work == "judge":
                 yield position, serve(self.site, order)
                 continue
+            self.told_as_declared(order)
             state, vector = copy.deepcopy(order.state), order.vector.clone()
             first = self.served(order, seed=1)
             if not torch.equal(order.vector, vector):
@@ -156,6 +157,13 @@ class Watching(Engine):
             if order.work == "train":
                 self.lent.append((second, answer(replaced(second))))
             yield position, second
+
+    def told_as_declared(self, order: Order) -> None:
+        for part in self.site.plan.method.parts:
+            try:
+                read(part.key, part.receives, order.told.get(part.key, {}), self.site.plan, lambda vector: vector)
+            except Malformed as wrong:
+                raise Broken(f"{self.part.name}: {wrong}") from wrong
 
     def served(self, order: Order, seed: int) -> Reply:
         """Serve with the process-wide generators in an arbitrary place: a draw from them shows."""
@@ -186,6 +194,7 @@ def replaced(reply: Reply) -> Reply:
 
 def answer(reply: Reply) -> bytes:
     """Everything of a reply that counts, as bytes."""
+
     def strings(value: Any) -> Any:
         return {str(k): strings(v) for k, v in value.items()} if isinstance(value, dict) else value
 

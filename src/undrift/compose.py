@@ -87,7 +87,9 @@ class Method:
             yield from part.check(plan)
         combine, weighting = self.one("combine"), self.one("weighting")
         if combine.ignores_weights and weighting.key in self.chosen:
-            yield Problem("error", f"{combine.name} ignores weights, so the weighting {weighting.name} would do nothing")
+            yield Problem(
+                "error", f"{combine.name} ignores weights, so the weighting {weighting.name} would do nothing"
+            )
         server = self.one("server")
         if defines(server, "send"):
             if self.moves_start:
@@ -116,6 +118,8 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
     """
     from undrift import text  # the names live there, and need this module
 
+    if len(pieces) == 1 and isinstance(pieces[0], Method) and not axes:
+        return pieces[0]
     ranked: list[tuple[int, Part, str]] = []
     labels: list[str] = []
     for piece in pieces:

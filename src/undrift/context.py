@@ -108,7 +108,7 @@ class Replies:
         def some(values: Sequence[Any]) -> list[Any]:
             return [values[i] for i in keep]
 
-        by_part = {part: some(messages) for part, messages in self.by_part.items()}
+        by_part: dict[str, Sequence[dict[str, Any]]] = {part: some(messages) for part, messages in self.by_part.items()}
         return Replies(some(self.ids), some(self.n), some(self.vectors), some(self.sent), some(self.steps),
                        some(self.a), some(self.loss), some(self.last), (), by_part)  # fmt: skip
 

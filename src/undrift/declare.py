@@ -136,7 +136,7 @@ def read(
         raise Malformed(f"{part} sent {type(message).__name__} where a dict of its declared names belongs")
     if strange := sorted(set(message) - set(declared)):
         raise Malformed(f"{part} sent {strange[0]!r}, which it does not declare (declared: {sorted(declared)})")
-    out = {}
+    out: dict[str, Any] = {}
     for name in sorted(message):
         try:
             out[name] = declared[name].read(message[name], plan, conceal)

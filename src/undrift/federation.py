@@ -177,7 +177,8 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
 def from_clients(
     clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float
 ) -> Federation:
-    xs, ys, test_xs, test_ys, parts, slices = [], [], [], [], [], []
+    xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
+    parts, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
     said: dict[str, Any] = {}
     for client, given in enumerate(clients):
@@ -188,7 +189,9 @@ def from_clients(
             x, y, x_test, y_test = x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]]
             said["test_share"] = test_share
         if xs and x.shape[1:] != xs[0].shape[1:]:
-            raise BadRequest(f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one")
+            raise BadRequest(
+                f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one"
+            )
         if not len(y):
             raise BadRequest(f"client {client} has no sample; leave it out")
         parts.append(np.arange(at, at + len(y)))
@@ -215,13 +218,21 @@ def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
         values = [torch.as_tensor(value) for value in given] + [None] * (4 - len(given))
     else:
         pairs = [given[i] for i in range(len(given))]
-        values = [torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.tensor([int(y) for _, y in pairs]), None, None]
+        values = [
+            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
+            torch.tensor([int(y) for _, y in pairs]),
+            None,
+            None,
+        ]
     for at in (1, 3):
         y = values[at]
         if y is not None and (y.dim() != 1 or y.is_floating_point()):
-            raise BadRequest(f"client {client} has labels of type {str(y.dtype).removeprefix('torch.')}; number the classes 0, 1, 2, …")
+            raise BadRequest(
+                f"client {client} has labels of type {str(y.dtype).removeprefix('torch.')}; number the classes 0, 1, 2, …"
+            )
     x, y, x_test, y_test = values
-    assert x is not None and y is not None
+    assert x is not None
+    assert y is not None
     if len(x) != len(y):
         raise BadRequest(f"client {client} has {len(x)} samples but {len(y)} labels")
     return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()

@@ -272,8 +272,8 @@ class Round:
         plan, trained = self.plan, self.model.vector.clone()
         new_states: dict[str, Tree] = {}
         for seat in self.seats:
-            state, message = seat.part.finish(seat.job, seat.scratch, seat.state)
-            seat.state = copied(state)
+            after, message = seat.part.finish(seat.job, seat.scratch, seat.state)
+            seat.state = copied(after)
             if seat.state is not None:
                 new_states[seat.part.key] = seat.state
             reply.messages[seat.part.key] = read(

@@ -118,7 +118,9 @@ class Options:
         text = str(self.evaluate_clients)
         if text not in ("cohort", "all"):
             if not text.isdigit() or int(text) < 1:
-                raise BadRequest(f"--evaluate-clients is cohort, all or a number of clients, not {self.evaluate_clients}")
+                raise BadRequest(
+                    f"--evaluate-clients is cohort, all or a number of clients, not {self.evaluate_clients}"
+                )
             self.evaluate_clients = int(text)
 
     def _number(self, name: str, good: Any, wording: str) -> None:

@@ -45,7 +45,9 @@ class Named(Private):
     def entries(self, layout: Layout) -> Iterable[str]:
         names = [name for name in layout.names() if fnmatch(name, self.pattern)]
         if not names:
-            raise BadRequest(f"no entry of the model matches {self.pattern!r}; it has {', '.join(layout.names()[:8])} …")
+            raise BadRequest(
+                f"no entry of the model matches {self.pattern!r}; it has {', '.join(layout.names()[:8])} …"
+            )
         return names
 
 

@@ -55,7 +55,9 @@ def run_folder(run: str | Path) -> Path:
     if not folder.is_dir() and (Path("runs") / folder).is_dir():
         folder = Path("runs") / folder
     if not (folder / "run.toml").exists() or not (folder / "run.sqlite").exists():
-        raise BadRequest(f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them")
+        raise BadRequest(
+            f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them"
+        )
     return folder
 
 
@@ -67,15 +69,23 @@ def remade(
     table = read_toml(folder / "run.toml")
     about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
     parts = table.pop("parts", None)
-    given = {**(overrides or {}), "model": model, **dict.fromkeys(("data", "partition", "noise", "domains"), federation)}
+    given = {
+        **(overrides or {}),
+        "model": model,
+        **dict.fromkeys(("data", "partition", "noise", "domains"), federation),
+    }
     for name, value in table.items():
         if unnamed(value) and given.get(name) is None:
             raise BadRequest(f"the run in {folder} was made with objects that text cannot name; use "
                              f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python")  # fmt: skip
     if method is None and any(unnamed(words.partition(".")[2]) for words in parts or ()):
-        raise BadRequest(f"the run in {folder} has a part that text cannot name; use ud.resume(RUN, method=…) in Python")
+        raise BadRequest(
+            f"the run in {folder} has a part that text cannot name; use ud.resume(RUN, method=…) in Python"
+        )
     if about.get("undrift", "").split(".")[:2] != undrift.__version__.split(".")[:2]:
-        raise BadRequest(f"the run in {folder} was made by undrift {about.get('undrift')}; this is {undrift.__version__}")
+        raise BadRequest(
+            f"the run in {folder} was made by undrift {about.get('undrift')}; this is {undrift.__version__}"
+        )
     table = {k: v for k, v in table.items() if not unnamed(v)}
     table.update(overrides or {})
     if rounds is not None:

@@ -19,10 +19,10 @@ import torch
 from undrift import text
 from undrift.aggregate import World
 from undrift.engine.base import Engine
+from undrift.engine.faulty import Faulty
 from undrift.engine.inline import Inline
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import Worker, cores, start_workers
-from undrift.engine.faulty import Faulty
 from undrift.errors import BadRequest
 from undrift.federation import Federation
 from undrift.local import one_thread
@@ -100,7 +100,9 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
     if name == "ray":
         raise BadRequest("the ray engine is not there yet; use --engine processes")
     if name == "processes":
-        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(setup.site, vault.states)
+        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
+            setup.site, vault.states
+        )
     return Inline(setup.site, vault.states, why)
 
 

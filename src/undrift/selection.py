@@ -25,10 +25,15 @@ class Uniform:
 
     def size(self, population: int) -> int:
         if isinstance(self.cohort, bool) or not self.cohort > 0:
-            raise BadRequest(f"the cohort must be above 0, not {self.cohort}; 0.5 is half of the clients, 5 is five of them")
+            raise BadRequest(
+                f"the cohort must be above 0, not {self.cohort}; 0.5 is half of the clients, 5 is five of them"
+            )
         if isinstance(self.cohort, float):
             if self.cohort > 1:
-                raise BadRequest(f"a cohort with a decimal point is a share of at most 1.0, not {self.cohort}; write a whole number for a number of clients")
+                raise BadRequest(
+                    f"a cohort with a decimal point is a share of at most 1.0, not {self.cohort}; "
+                    "write a whole number for a number of clients"
+                )
             return max(1, int(self.cohort * population + 0.5))
         if self.cohort > population:
             raise BadRequest(f"a cohort of {self.cohort} clients is more than the {population} there are")

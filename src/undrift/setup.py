@@ -86,7 +86,9 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
     axes = [(axis, text.part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
     if parts is not None:  # complete, defaults included: they give way to what is named beside them
-        return method(Method(str(options.method), tuple(text.part(*axis_and_rest(words)) for words in parts)), axes=axes)
+        return method(
+            Method(str(options.method), tuple(text.part(*axis_and_rest(words)) for words in parts)), axes=axes
+        )
     given = options.method
     if isinstance(given, str) and ":" in given and "(" not in given:
         given = imported(given, "method")()
@@ -132,12 +134,16 @@ def flattened(module: nn.Module, sample: torch.Tensor, device: torch.device, fed
     except BadRequest:
         raise
     except Exception as error:
-        raise BadRequest(f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {error}") from error
+        raise BadRequest(
+            f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {error}"
+        ) from error
     with torch.no_grad():
         flat.module.eval()
         classes = flat(sample.to(device)).shape[-1]
     if classes < federation.classes:
-        raise BadRequest(f"the model {name} gives {classes} logits and {federation.name} has {federation.classes} classes; let it give as many")
+        raise BadRequest(
+            f"the model {name} gives {classes} logits and {federation.name} has {federation.classes} classes; let it give as many"
+        )
     return flat
 
 
@@ -190,8 +196,10 @@ def chooser(options: Options, clients: int) -> selection.Selection:
     given = options.selection
     call = text.parse(given) if isinstance(given, str) else None
     if call is not None and call.name == "uniform":
-        uniform = selection.Uniform(*call.args, **call.options) if call.args or call.options else selection.Uniform(
-            0.5 if options.cohort is None else options.cohort
+        uniform = (
+            selection.Uniform(*call.args, **call.options)
+            if call.args or call.options
+            else selection.Uniform(0.5 if options.cohort is None else options.cohort)
         )
         uniform.size(clients)
         return uniform
@@ -232,4 +240,6 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     except FileNotFoundError:
         raise BadRequest(f"there is no file {path} to start from") from None
     except Exception as error:
-        raise BadRequest(f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file") from None
+        raise BadRequest(
+            f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"
+        ) from None

@@ -55,7 +55,9 @@ class Reader:
         found = self.peek()
         if wanted and found not in wanted:
             where = f"{found!r}" if found else "the end"
-            raise BadRequest(f"in {self.text!r}: expected {' or '.join(wanted)} before {where}; are the brackets balanced?")
+            raise BadRequest(
+                f"in {self.text!r}: expected {' or '.join(wanted)} before {where}; are the brackets balanced?"
+            )
         self.at += 1
         return found
 
@@ -70,7 +72,11 @@ class Reader:
         if self.peek() == "(":
             self.take("(")
             while self.peek() != ")":
-                if self.at + 1 < len(self.tokens) and self.tokens[self.at][0] == "word" and self.tokens[self.at + 1][1] == "=":
+                if (
+                    self.at + 1 < len(self.tokens)
+                    and self.tokens[self.at][0] == "word"
+                    and self.tokens[self.at + 1][1] == "="
+                ):
                     key = self.take()
                     self.take("=")
                     if key in options:
@@ -150,8 +156,10 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
     signature = inspect.signature(factory)
     for key in options:
         if key not in signature.parameters:
-            raise unknown(f"parameter of {call.name}", key, signature.parameters) if signature.parameters else BadRequest(
-                f"{call.name} takes no parameter, and {key} was given"
+            raise (
+                unknown(f"parameter of {call.name}", key, signature.parameters)
+                if signature.parameters
+                else BadRequest(f"{call.name} takes no parameter, and {key} was given")
             )
     try:
         bound = signature.bind(*args, **options)
@@ -192,7 +200,14 @@ def wording(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(str(option) for option in typing.get_args(hint))
     plain = typing.get_origin(hint) or hint
-    names = {float: "a number", int: "a whole number", str: "a word", bool: "true or false", tuple: "a list", list: "a list"}
+    names = {
+        float: "a number",
+        int: "a whole number",
+        str: "a word",
+        bool: "true or false",
+        tuple: "a list",
+        list: "a list",
+    }
     return "none" if plain in (None, type(None)) else names.get(plain, getattr(plain, "__name__", str(plain)))
 
 
@@ -258,6 +273,8 @@ def method_pieces(text: str) -> list[tuple[int, Any, str]]:
             if not homes:
                 raise unknown("method", call.name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
             if len(homes) > 1:
-                raise BadRequest(f"{call.name} is a part of several axes; write {' or '.join(f'{h}.{call.name}' for h in homes)}")
+                raise BadRequest(
+                    f"{call.name} is a part of several axes; write {' or '.join(f'{h}.{call.name}' for h in homes)}"
+                )
             pieces.append((NAMED, build(homes[0], call, tables[homes[0]]), call.name))
     return pieces

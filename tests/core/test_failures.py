@@ -12,7 +12,8 @@ import undrift as ud
 from undrift.errors import BadRequest, RunFailed
 from undrift.parts import Objective, Weighting
 from undrift.reopen import resume
-from undrift.testing import run_parts, tiny as make_tiny
+from undrift.testing import run_parts
+from undrift.testing import tiny as make_tiny
 
 
 def ill(client, rows=slice(None)):

@@ -8,7 +8,8 @@ from torch import nn
 
 import undrift as ud
 from undrift.errors import BadRequest
-from undrift.testing import run_parts, small_network, tiny as make_tiny
+from undrift.testing import run_parts, small_network
+from undrift.testing import tiny as make_tiny
 
 PLAIN = ["fedavg", "fedprox", "scaffold", "feddyn", "fedmr(T1=0)", "fedavgm", "fedexp", "fednova", "flood(T=1)", "fedbss(T1=0)",
          "median", "fednolowe"]  # fmt: skip

@@ -48,7 +48,9 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew):
     inline = ud.run(name, federation, engine="inline", **settings)
     spread = ud.run(name, federation, engine="processes", started=crew, **settings)
     assert torch.equal(inline.vector, spread.vector)
-    stages = [result.rows("SELECT * FROM metrics ORDER BY round, client, stage, data, metric") for result in (inline, spread)]
+    stages = [
+        result.rows("SELECT * FROM metrics ORDER BY round, client, stage, data, metric") for result in (inline, spread)
+    ]
     assert stages[0] == stages[1]
 
 

@@ -85,7 +85,9 @@ RUN = ("run", "--method", "scaffold", "--clients", "6", "--rounds", "4", "--epoc
 
 @pytest.fixture(scope="module")
 def reference() -> str:
-    return ud.run("scaffold", clients=6, rounds=4, epochs=1, engine="inline", model="mlp(400)", out=False).summary["model_sha256"]
+    return ud.run("scaffold", clients=6, rounds=4, epochs=1, engine="inline", model="mlp(400)", out=False).summary[
+        "model_sha256"
+    ]
 
 
 @pytest.mark.slow

@@ -94,9 +94,9 @@ def trainer(work: Work) -> Callable[[int, int], None]:
     parameters = list(model.parameters())
     initial = [p.detach().clone() for p in parameters]
     buffers = [torch.zeros_like(p) for p in initial]
-    rule = {"lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay}
+    rule: dict[str, Any] = {"lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay}
     sgd = torch.optim.SGD(parameters, **rule, fused=True)
-    settings = {**rule, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
+    settings: dict[str, Any] = {**rule, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
 
     def train(client: int, seed: int) -> None:
         with torch.no_grad():

@@ -41,7 +41,9 @@ def bench(
         rows += [[n, f"{s['seconds']:.3f}", *(f"{100 * s[p]:.1f} %" for p in parts)] for n, s in shares.items()]
         typer.echo(text_table(rows))
         return
-    found = [measure.measure(known[name], workers, seconds, say=lambda line: typer.echo(line, err=True)) for name in chosen]
+    found = [
+        measure.measure(known[name], workers, seconds, say=lambda line: typer.echo(line, err=True)) for name in chosen
+    ]
     if json:
         typer.echo(json_module.dumps({"works": found, "data": data}))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -16,12 +17,21 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     from undrift import data
     from undrift.study.tables import text_table
 
-    found = data.about()
+    found: list[dict[str, Any]] = []
+    for name in data.names():
+        entry = data.about(name)
+        classes = None if entry.classes is None else len(entry.classes)
+        found.append({"name": name, "here": data.available(name), "shape": list(entry.shape), "classes": classes,
+                      "licence": entry.licence, "source": entry.source, "note": entry.note})  # fmt: skip
     if json:
         typer.echo(json_module.dumps(found))
         return
-    keys = list(found[0])
-    typer.echo(text_table([keys, *[[str(entry[key]) for key in keys] for entry in found]]))
+    rows = [["name", "here", "shape", "classes", "licence"]]
+    for one in found:
+        shape = "×".join(map(str, one["shape"])) or "by its files"
+        rows.append([one["name"], "yes" if one["here"] else "—", shape, str(one["classes"] or "?"), one["licence"][:60]])
+    typer.echo(text_table(rows))
+    typer.echo("\nMissing ones are looked for in the folder UNDRIFT_DATA; a .npz file or a folder of images can be named as it is.")
 
 
 @app.command("show")

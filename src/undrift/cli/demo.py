@@ -27,7 +27,9 @@ def demo(
     settings = {"data": "digits", "partition": "dirichlet(0.1)", "clients": 20, "cohort": 0.5, "rounds": 40}
     if not quiet:
         federation = federate(settings["data"], settings["partition"], 20)
-        typer.echo("Twenty sites share a model for handwritten digits. Each has seen only some of the ten digits:\n", err=json)
+        typer.echo(
+            "Twenty sites share a model for handwritten digits. Each has seen only some of the ten digits:\n", err=json
+        )
         typer.echo(holdings.terminal(federation, holdings.describe(federation)) + "\n", err=json)
     if Path(out).is_dir() and (Path(out) / "index.html").exists():
         shutil.rmtree(out)

@@ -30,7 +30,14 @@ def env() -> None:
             lines.append((name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             lines.append((name, "—"))
-    for name in ("UNDRIFT_DATA", "UNDRIFT_CACHE", "OMP_NUM_THREADS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"):
+    for name in (
+        "UNDRIFT_DATA",
+        "UNDRIFT_CACHE",
+        "OMP_NUM_THREADS",
+        "MKL_CBWR",
+        "ONEDNN_MAX_CPU_ISA",
+        "ATEN_CPU_CAPABILITY",
+    ):
         if name in os.environ:
             lines.append((name, os.environ[name]))
     for name, value in lines:

@@ -29,7 +29,9 @@ def methods(
         rows = [["method", "parts", "sends beside the model", "what it is"]]
         rows += [[m["name"], ", ".join(m["parts"]) or "—", ", ".join(m["sends"]) or "—", m["what"]] for m in table]
         typer.echo(text_table([[cell[:58] for cell in row] for row in rows]))
-        typer.echo("\nJoin with +, ask for a weighting with @: flood+scaffold@bound. `undrift methods NAME` tells all about one.")
+        typer.echo(
+            "\nJoin with +, ask for a weighting with @: flood+scaffold@bound. `undrift methods NAME` tells all about one."
+        )
         return
     found = one(name)
     typer.echo(json_module.dumps(found) if json else page(found))
@@ -70,7 +72,11 @@ def one(name: str) -> dict[str, Any]:
         return describe(name)
     tables = part_tables()
     axis, _, short = name.partition(".")
-    homes = [(axis, short)] if axis in tables and short in tables[axis] else [(a, name) for a in tables if name in tables[a]]
+    homes = (
+        [(axis, short)]
+        if axis in tables and short in tables[axis]
+        else [(a, name) for a in tables if name in tables[a]]
+    )
     if not homes:
         raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
     axis, short = homes[0]

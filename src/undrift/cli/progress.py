@@ -13,7 +13,7 @@ class Progress:
 
     def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
         self.quiet, self.label = quiet, label
-        self.log = Path(log).open("a") if log else None
+        self.log = Path(log).open("a") if log else None  # noqa: SIM115 - closed by `end`
         self.bar: Any = None
         self.began_at = self.said_at = time.monotonic()
 

@@ -44,7 +44,9 @@ def run(
 
     progress = Progress(quiet, log)
     try:
-        result = start(given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), started=started, **given)
+        result = start(
+            given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), started=started, **given
+        )
     finally:
         progress.end()
         stop_workers(started or [])

@@ -45,7 +45,10 @@ def runs(
         try:
             options = read_toml(toml)
             done = rows_of(toml.parent, "SELECT COUNT(*) FROM rounds")[0][0]
-            last = rows_of(toml.parent, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round DESC LIMIT 1")
+            last = rows_of(
+                toml.parent,
+                "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round DESC LIMIT 1",
+            )
         except BadRequest:
             continue
         found.append({"run": str(toml.parent), "method": options["method"], "data": options["data"], "rounds": done,

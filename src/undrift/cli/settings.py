@@ -38,9 +38,11 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kind: Any = bool if boolean else str
         default = field.default
         shown = "" if default is None or boolean or "[" in field.metadata["help"] else f" [{plain(default)}]"
-        option = typer.Option(None, *([flag(name)] if boolean else [flag(name)]), help=field.metadata["help"] + shown,
+        option = typer.Option(None, flag(name), help=field.metadata["help"] + shown,
                               show_default=False, metavar=None if boolean else "VALUE")  # fmt: skip
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None))
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
+        )
         annotations[name] = kind | None
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

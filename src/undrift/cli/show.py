@@ -40,14 +40,23 @@ def show(
         "method": options["method"], "seconds": seconds, "accuracy": (whole or {}).get("accuracy"),
         "stages": {"G": whole, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
     }  # fmt: skip
-    typer.echo(f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s")
+    typer.echo(
+        f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s"
+    )
     for part in options.get("parts", []):
         typer.echo(f"  {part}")
-    curve = [v for (v,) in rows_of(folder, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round")]
+    curve = [
+        v
+        for (v,) in rows_of(
+            folder, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round"
+        )
+    ]
     if curve:
         typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
     typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
-    for round, client, kind, detail in record.all("SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"):
+    for round, client, kind, detail in record.all(
+        "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"
+    ):
         who = "" if client is None else f" client {client}"
         typer.echo(f"round {round}:{who} {kind}: {detail}")
     record.close()

@@ -40,7 +40,9 @@ class Block:
             os.close(self.fd)  # the mapping lives on for whoever still looks at it
 
 
-Reference = tuple[int, int, int, int, int, str, tuple[int, ...]]  # pid, fd, block's serial and size, offset, dtype, shape
+Reference = tuple[
+    int, int, int, int, int, str, tuple[int, ...]
+]  # pid, fd, block's serial and size, offset, dtype, shape
 
 
 class Arena:

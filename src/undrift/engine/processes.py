@@ -28,7 +28,9 @@ class Processes(Engine):
     def __init__(self, workers: list[Worker], why: str = "asked for", lent: bool = False) -> None:
         """`lent` workers stay alive when this run ends: the next one gives them another site."""
         self.workers, self.count, self.lent = workers, len(workers), lent
-        self.plan_line = f"engine processes: {self.count} worker{'s' * (self.count > 1)}, one thread each, on cpu ({why})"
+        self.plan_line = (
+            f"engine processes: {self.count} worker{'s' * (self.count > 1)}, one thread each, on cpu ({why})"
+        )
         self._exchange = -1
         self._events: list[tuple[str, str]] = []
         self._site: bytes | None = None

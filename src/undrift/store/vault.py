@@ -26,9 +26,7 @@ COST_FACTOR, PATIENCE = 20, 30.0  # a checkpoint may cost a twentieth of the tim
 class Vault:
     """`folder=None`: everything in memory, nothing durable."""
 
-    def __init__(
-        self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True
-    ) -> None:
+    def __init__(self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True) -> None:
         often = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
         self.folder, self.every = folder, every or (int(often) if often else None)  # in rounds, for tests
         self.lock: int | None = None
@@ -125,7 +123,7 @@ class Vault:
 
     def newest(self) -> tuple[World, list[str]]:
         """The newest checkpoint that is whole, and what was said about those that were not."""
-        said = []
+        said: list[str] = []
         query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
         for round, path, sha256 in self.record.all(query):
             try:

@@ -31,7 +31,9 @@ def describe(federation: Federation) -> dict[str, Any]:
         "gini": gini(sizes),
         "noise_rate": noisy,
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
-        "record": {key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))},
+        "record": {
+            key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))
+        },
     }
 
 

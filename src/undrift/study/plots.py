@@ -29,9 +29,7 @@ def figure(title: str, x: str, y: str) -> Any:
     return go.Figure(layout=layout)
 
 
-def trajectory(
-    runs: Sequence[tuple[str, Rows]], metric: str = "accuracy", stage: tuple[str, str] | None = None
-) -> Any:
+def trajectory(runs: Sequence[tuple[str, Rows]], metric: str = "accuracy", stage: tuple[str, str] | None = None) -> Any:
     """A metric over the rounds: one line per run for one stage, or all stages of a single run."""
     stages = [stage] if stage else list(STAGES)
     fig = figure(STAGES[stage] if stage else f"{metric} over the rounds", "round", metric)

@@ -24,7 +24,8 @@ def summary(
         stages[stage] = client_stage(record, stage, thresholds)
     places = ",".join("?" * len(NOT_FAILURES))
     failures = record.all(
-        f"SELECT round, client, kind, detail FROM events WHERE kind NOT IN ({places}) ORDER BY round, client", NOT_FAILURES
+        f"SELECT round, client, kind, detail FROM events WHERE kind NOT IN ({places}) ORDER BY round, client",
+        NOT_FAILURES,
     )
     return {
         "run": run,
@@ -70,11 +71,10 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
     own = {client: value for client, data, value in rows if data == "own"}
     whole = {client: value for client, data, value in rows if data == "global"}
     local, everywhere = spread(list(own.values())), spread(list(whole.values()))
-    both = local["mean"] is not None and everywhere["mean"] is not None
     return {
         "acc_local": local,
         "acc_global": everywhere,
-        "acc": local["mean"] + everywhere["mean"] if both else None,
+        "acc": None if local["mean"] is None or everywhere["mean"] is None else local["mean"] + everywhere["mean"],
         "rho": {f"{epsilon:g}": sum(value > epsilon for value in own.values()) for epsilon in thresholds},
         "clients": len(whole or own),
         "without_slice": len(set(whole) - set(own)),

@@ -1,0 +1,279 @@
+"""`undrift.testing.check(part)` accepts what keeps the contract and names the law that a broken part breaks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.declare import Along, Number
+from undrift.parts import Combine, Objective, ServerUpdate, Weighting
+from undrift.testing import Broken, check
+from undrift.text import build, part_tables
+
+QUICK = {"rounds": 2, "epochs": 1}
+COUNTER = {"calls": 0}
+
+
+# ---- hidden state ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OnItself(Objective):
+    strength: float = 0.1
+
+    def gradient(self, P, G, batch, job, scratch):
+        object.__setattr__(self, "seen", getattr(self, "seen", 0) + 1)
+
+
+@dataclass(frozen=True)
+class OnItsClass(Objective):
+    last: ClassVar[list] = []
+
+    def begin(self, job, state, told):
+        self.last.append(job.client)
+
+
+@dataclass(frozen=True)
+class InTheModule(Objective):
+    def gradient(self, P, G, batch, job, scratch):
+        COUNTER["calls"] += 1
+        G.mul_(1 + 1e-3 * (COUNTER["calls"] % 7))
+
+
+@dataclass(frozen=True)
+class InTheModuleAtTheServer(Weighting):
+    def weights(self, server, replies):
+        COUNTER["calls"] += 1
+        return torch.tensor([1.0 + (COUNTER["calls"] % 7) * n for n in replies.n])
+
+
+# ---- views of what others use ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChangesWhatItReceived(Objective):
+    def begin(self, job, state, told):
+        job.received.mul_(0.9)
+
+
+@dataclass(frozen=True)
+class ChangesTheGlobalVector(ServerUpdate):
+    def step(self, server, mixed, replies):
+        return server.vector.lerp_(mixed, 0.5)
+
+
+@dataclass(frozen=True)
+class ChangesItsMemoryInPlace(ServerUpdate):
+    def memory(self, server):
+        return torch.zeros(server.plan.layout.n)
+
+    def step(self, server, mixed, replies):
+        server.memory.add_(mixed)
+        return mixed
+
+
+@dataclass(frozen=True)
+class ChangesTheAnswers(Combine):
+    def combine(self, server, replies, weights):
+        total = replies.vectors[0].mul_(weights[0])
+        for vector, weight in zip(replies.vectors[1:], weights[1:]):
+            total.add_(vector, alpha=weight)
+        return total
+
+
+@dataclass(frozen=True)
+class KeepsAView(Objective):
+    """The parameters of the client that trained last, seen through a view that was never given back."""
+
+    def gradient(self, P, G, batch, job, scratch):
+        G.add_(COUNTER.get("view", P) - P, alpha=0.1)
+        COUNTER["view"] = job.received[: job.plan.layout.nP]
+
+
+# ---- messages ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SaysMoreThanItDeclared(Objective):
+    sends: ClassVar = {"loss": Number()}
+
+    def finish(self, job, scratch, state):
+        return state, {"loss": job.mean_loss, "labels": job.counts.float()}
+
+
+@dataclass(frozen=True)
+class SaysItInAnotherShape(Objective):
+    sends: ClassVar = {"control": Along("P")}
+
+    def finish(self, job, scratch, state):
+        return state, {"control": job.trained}
+
+
+@dataclass(frozen=True)
+class TellsMoreThanItDeclared(Objective):
+    def broadcast(self, server):
+        return {"secret": 1.0}
+
+
+# ---- the order of clients ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FirstComesFirst(Weighting):
+    def weights(self, server, replies):
+        return torch.arange(len(replies), 0, -1, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class TheMiddleCountsMost(Weighting):
+    """The same from behind."""
+
+    def weights(self, server, replies):
+        forth = torch.arange(1, len(replies) + 1, dtype=torch.float64)
+        return torch.minimum(forth, forth.flip(0))
+
+
+@dataclass(frozen=True)
+class Negative(Weighting):
+    def weights(self, server, replies):
+        return torch.tensor([float(n) for n in replies.n]) - 25
+
+
+# ---- draws -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TorchRand(Objective):
+    def gradient(self, P, G, batch, job, scratch):
+        G.add_(torch.randn_like(G), alpha=1e-3)
+
+
+@dataclass(frozen=True)
+class TorchRandForNothing(Objective):
+    """The result is not used, but dropout would draw other masks."""
+
+    def begin(self, job, state, told):
+        torch.rand(1)
+
+
+@dataclass(frozen=True)
+class PythonRandom(Objective):
+    def gradient(self, P, G, batch, job, scratch):
+        G.mul_(1 + 1e-3 * random.random())
+
+
+@dataclass(frozen=True)
+class NumpyRandom(Objective):
+    def begin(self, job, state, told):
+        return np.random.rand()
+
+
+@dataclass(frozen=True)
+class FreshNumpyGenerator(Objective):
+    def gradient(self, P, G, batch, job, scratch):
+        G.mul_(1 + 1e-3 * np.random.default_rng().random())
+
+
+@dataclass(frozen=True)
+class ServerRand(Weighting):
+    def weights(self, server, replies):
+        return torch.rand(len(replies))
+
+
+# ---- form --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class NotFrozen(Objective):
+    strength: float = 0.1
+
+
+@dataclass(frozen=True)
+class Child(OnItsClass):
+    pass
+
+
+@dataclass(frozen=True)
+class Homeless:
+    strength: float = 0.1
+
+
+BROKEN = [
+    (OnItself(), "hidden state"),
+    (OnItsClass(), "hidden state"),
+    (InTheModule(), "hidden state"),
+    (InTheModuleAtTheServer(), "second time|order of the clients"),
+    (ChangesWhatItReceived(), "received model in place"),
+    (ChangesTheGlobalVector(), "in place"),
+    (ChangesItsMemoryInPlace(), "in place"),
+    (ChangesTheAnswers(), "answers in place"),
+    (KeepsAView(), "hidden state"),
+    (SaysMoreThanItDeclared(), "does not declare"),
+    (SaysItInAnotherShape(), "shape"),
+    (TellsMoreThanItDeclared(), "does not declare"),
+    (FirstComesFirst(), "order of the clients"),
+    (TheMiddleCountsMost(), "order of the clients"),
+    (Negative(), "negative"),
+    (TorchRand(), "global generator"),
+    (TorchRandForNothing(), "global generator"),
+    (PythonRandom(), "global generator"),
+    (NumpyRandom(), "global generator"),
+    (FreshNumpyGenerator(), "outside its streams"),
+    (ServerRand(), "global generator"),
+    (NotFrozen(), "frozen dataclass"),
+    (Child(), "final"),
+    (Homeless(), "axis"),
+]
+
+
+@pytest.mark.parametrize(("part", "law"), BROKEN, ids=lambda value: type(value).__name__)
+def test_a_broken_part_is_refused_with_the_law_it_breaks(part, law):
+    COUNTER.clear()
+    COUNTER["calls"] = 0
+    with pytest.raises(Broken, match=law):
+        check(part, **QUICK)
+
+
+@dataclass(frozen=True)
+class Good(Weighting):
+    """Uses most of what a part may use."""
+
+    power: float = 0.5
+    sends: ClassVar = {"drift": Number()}
+
+    def memory(self, server):
+        return {"drift": 1.0}
+
+    def finish(self, job, scratch, state):
+        noise = torch.rand((), generator=job.stream("noise")).item()
+        return {"rounds": (state or {"rounds": 0})["rounds"] + 1}, {"drift": (job.trained - job.received).norm() + noise}
+
+    def weights(self, server, replies):
+        drift = torch.tensor([message["drift"] for message in replies.messages], dtype=torch.float64)
+        server.memory = {"drift": drift.mean().item()}
+        return (server.memory["drift"] / drift) ** self.power
+
+
+def test_a_good_part_is_accepted():
+    check(Good(), **QUICK)
+
+
+SHIPPED = [(axis, name) for axis, table in part_tables().items() for name in table]
+REQUIRED = {"mix": "mix([size(), bound()], [0.5, 0.5])", "named": 'named("*bias")', "fedlaw": "fedlaw(epochs=1)"}
+SOME = [("objective", "scaffold"), ("personalize", "fliu"), ("weighting", "bound"), ("server", "momentum")]
+
+
+@pytest.mark.parametrize(("axis", "name"), SOME)
+def test_shipped_parts_are_accepted(axis, name):
+    check(build(axis, REQUIRED.get(name, name), part_tables()[axis]), **QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("axis", "name"), SHIPPED)
+def test_every_shipped_part_is_accepted(axis, name):
+    check(build(axis, REQUIRED.get(name, name), part_tables()[axis]))
