@@ -186,9 +186,7 @@ def main() -> None:
             for peer, python in pythons.items():
                 for variant in VARIANTS.get(peer, [""]):
                     loads.append(calm(given.patience))
-                    answer = turn(
-                        peer, variant, work, given.rounds or SLOW.get(peer, ROUNDS)[work], python, folder / "data"
-                    )
+                    answer = turn(peer, variant, work, given.rounds or ROUNDS[work], python, folder / "data")
                     rows[peer, work].setdefault(variant, []).append(answer)
                     told = f"{statistics.median(answer['seconds']):.4f} s" if "seconds" in answer else answer["failed"]
                     busy = f"(machine {loads[-1]:.0%} busy before)"

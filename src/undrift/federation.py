@@ -202,11 +202,12 @@ def from_clients(
     if not xs:
         raise BadRequest("a federation needs at least one client")
     y, test_y = torch.cat(ys), torch.cat(test_ys)
-    classes = len(labels) if labels else int(torch.cat([y, test_y]).max()) + 1
-    if int(y.min()) < 0 or int(torch.cat([y, test_y]).max()) >= classes:
-        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {int(y.min())} to {int(y.max())}")
+    lowest, highest = (int(value) for value in torch.cat([y, test_y]).aminmax())
+    classes = len(labels) if labels else highest + 1
+    if lowest < 0 or highest >= classes:
+        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {lowest} to {highest}")
     x, test_x = rows_of(torch.cat(xs)), rows_of(torch.cat(test_xs))
-    if not torch.isfinite(x).all():
+    if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
         raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
     names = list(labels or (str(c) for c in range(classes)))
     return Federation(name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said)

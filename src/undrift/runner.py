@@ -111,7 +111,10 @@ def automatic(setup: Setup, workers: int) -> tuple[str, str]:
         return "inline", "one device does the work"
     if workers < 2:
         return "inline", "one core"
-    seconds = expected_seconds(setup)
+    try:
+        seconds = expected_seconds(setup)
+    except Exception:  # the user's model or loss raises: let it do so in a client's hands, which says who and when
+        return "inline", "one step could not be timed"
     if seconds < WORTH_IT:
         return "inline", f"about {seconds:.0f} s of training, too little to share"
     return "processes", f"about {seconds:.0f} s of training to share"

@@ -71,8 +71,12 @@ def test_a_run_toml_with_a_wrong_key_or_type_is_refused_by_name(tmp_path, line, 
     path = tmp_path / "run.toml"
     path.write_text(line + "\n")
     with pytest.raises(BadRequest, match=word):
-        table = read_toml(path)
-        ud.run(parts=table.pop("parts", None), out=False, **{**SMALL, **table})
+        repeated(path)
+
+
+def repeated(path):
+    table = read_toml(path)
+    return ud.run(parts=table.pop("parts", None), out=False, **{**SMALL, **table})
 
 
 def test_a_file_that_is_missing_or_a_folder_is_said(tmp_path):

@@ -56,7 +56,9 @@ def sentence(error: Exception, arguments: list[str], known_options: Sequence[str
         return str(unknown("option", str(name), known_options))
     text = str(getattr(error, "message", "") or error)
     if text.startswith("No such command"):
-        return str(unknown("command", next((a for a in arguments if not a.startswith("-")), ""), commands))
+        group = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", None) or commands
+        typed = text.partition("'")[2].rpartition("'")[0]
+        return str(unknown("command", typed, list(group)))
     return f"{text.rstrip('.')}; `undrift {arguments[0] if arguments else ''} --help` shows how"
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import typer
 
-METHODS = ("fedavg", "fednolowe", "flood", "scaffold", "fliu")
+METHODS = (
+    "fedavg", "fedavg-uniform", "fednolowe", "bound", "fedbss", "flood", "fliu", "fedbss+scaffold@fednolowe",
+)  # fmt: skip
+SETTINGS = {
+    "data": "digits", "partition": "dirichlet(0.1)", "clients": 20, "noise": "symmetric(0.3)", "cohort": 0.5,
+    "rounds": 40, "epochs": 5,
+}  # fmt: skip
 
 
 def add(app: typer.Typer) -> None:
@@ -19,19 +25,20 @@ def demo(
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
 ) -> None:
-    """Plain averaging against the remedies on a skewed federation of handwritten digits."""
+    """Plain averaging against the remedies on a skewed, noisy federation of handwritten digits."""
     from undrift.cli.compare import many, present
     from undrift.federation import federate
     from undrift.study import holdings
 
-    settings = {"data": "digits", "partition": "dirichlet(0.1)", "clients": 20, "cohort": 0.5, "rounds": 40}
     if not quiet:
-        federation = federate(settings["data"], settings["partition"], 20)
+        federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])
         typer.echo(
-            "Twenty sites share a model for handwritten digits. Each has seen only some of the ten digits:\n", err=json
+            "Twenty sites share a model for handwritten digits. Each has seen only some of the ten digits,\n"
+            "and three labels in ten are wrong:\n",
+            err=json,
         )
         typer.echo(holdings.terminal(federation, holdings.describe(federation)) + "\n", err=json)
     if Path(out).is_dir() and (Path(out) / "index.html").exists():
         shutil.rmtree(out)
-    rows, folder = many([(name, {}) for name in METHODS], dict(settings), out, 1, None, quiet, None)
+    rows, folder = many([(name, {}) for name in METHODS], dict(SETTINGS), out, 1, None, quiet, None)
     present(rows, folder, json, quiet, "Undrift demo: averaging against the remedies")

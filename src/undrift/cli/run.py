@@ -32,7 +32,9 @@ def run(
     table = {}
     if file is not None:
         table = read_toml(Path(file) / "run.toml" if Path(file).is_dir() else Path(file))
-        if any(isinstance(v, str) and v.startswith("object:") for v in [*table.values(), *table.get("parts", [])]):
+        if any(isinstance(v, str) and v.startswith("object:") for v in table.values()) or any(
+            ".object:" in part for part in table.get("parts", [])
+        ):
             raise BadRequest(f"{file} names objects that text cannot make; repeat it in Python with ud.run(…)")
     if "method" in given:
         table.pop("parts", None)

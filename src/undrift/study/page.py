@@ -37,7 +37,7 @@ def element(name: str, content: Any) -> str:
     elif isinstance(content, tuple):
         inside = f"<pre>{html.escape(content[1])}</pre>"
     elif isinstance(content, str):
-        inside = "".join(f"<p class='note'>{html.escape(line)}</p>" for line in content.splitlines())
+        inside = f"<p class='note'>{'<br>'.join(html.escape(line) for line in content.splitlines())}</p>"
     else:
         head, *rows = content
         cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)

@@ -7,11 +7,11 @@ from typing import Any
 
 COLUMNS = (
     ("method", "method"),
-    ("G", "G: global model, whole test set"),
-    ("L1 Acc(L)", "L1: on receipt, own test slice"),
-    ("L1 Acc(G)", "L1: on receipt, whole test set"),
-    ("L2 Acc(L)", "L2: after training, own test slice"),
-    ("L2 Acc(G)", "L2: after training, whole test set"),
+    ("G", "global model, whole test set"),
+    ("L1 Acc(L)", "on receipt, own test slice"),
+    ("L1 Acc(G)", "on receipt, whole test set"),
+    ("L2 Acc(L)", "after training, own test slice"),
+    ("L2 Acc(G)", "after training, whole test set"),
     ("worst 10 %", "L1 Acc(L) of the worst tenth of clients"),
     ("s", "seconds"),
 )

@@ -1,0 +1,227 @@
+"""What a person types, and what a script reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import undrift as package
+from undrift.methods import PUBLISHED
+from undrift.text import part_tables
+
+UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
+SPREAD = {"mean", "std", "worst_decile", "best_decile"}
+
+
+def by_itself(*arguments, **environment):
+    """The command in a process of its own, without a terminal."""
+    return subprocess.run(
+        [*UNDRIFT, *arguments], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+
+
+def test_without_arguments_it_says_what_it_is_and_three_commands(undrift):
+    said = undrift()
+    assert said.code == 0
+    assert len(re.findall(r"^  undrift ", said.out, re.MULTILINE)) == 3
+
+
+def test_version_and_env(undrift):
+    assert undrift("--version").out.strip() == f"undrift {package.__version__}"
+    said = undrift("env")
+    assert said.code == 0
+    for word in ("python", "torch", "numpy", "cores", "cpu capability"):
+        assert word in said.out
+
+
+def test_help_lists_every_command_and_every_option(undrift):
+    said = undrift("--help")
+    assert said.code == 0
+    for name in ("demo", "run", "compare", "data", "methods", "runs", "show", "resume", "env"):
+        assert name in said.out
+    options = undrift("run", "--help").out
+    for name in ("--method", "--partition", "--lr-decay", "--persist-momentum", "--evaluate-clients", "--force", "--json"):
+        assert name in options
+
+
+def test_methods_lists_all(undrift):
+    table = undrift("methods", "--json").json
+    assert [entry["name"] for entry in table] == list(PUBLISHED)
+    assert all(entry["what"] and entry["paper"] for entry in table)
+    listed = undrift("methods").out
+    assert all(name in listed for name in PUBLISHED)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)])
+def test_methods_name_tells_all_about_one(undrift, name):
+    said = undrift("methods", name)
+    assert said.code == 0, said.err
+    for word in (name, "parameters:", "leaves a site", "reaches a site"):
+        assert word in said.out
+    found = undrift("methods", name, "--json").json
+    assert {"name", "what", "paper", "parts", "parameters", "sends", "receives", "keeps_state", "about"} <= set(found)
+    assert found["what"]
+
+
+def test_data_list_and_show(undrift):
+    said = undrift("data", "list")
+    assert said.code == 0
+    assert "digits" in said.out
+    assert any(entry["name"] == "digits" for entry in undrift("data", "list", "--json").json)
+    found = undrift("data", "show", "digits", "dirichlet(0.1)", "--clients", "7", "--json").json
+    assert len(found["sizes"]) == len(found["class_counts"]) == 7
+    assert [sum(row) for row in found["class_counts"]] == found["sizes"]
+    assert undrift("data", "show", "--html", "picture.html").code == 0
+    assert "<html" in Path("picture.html").read_text()[:200].lower()
+
+
+def test_json_is_one_object_with_the_promised_keys_and_nothing_else_on_stdout(undrift, small):
+    said = undrift("run", *small, "--out", "run", "--json")
+    found = said.json
+    assert set(found) == {"run", "method", "rounds", "seconds", "accuracy", "stages", "failures", "model_sha256"}
+    assert found["run"] == "run"
+    assert found["method"] == "fedavg"
+    assert found["rounds"] == 2
+    assert 0 <= found["accuracy"] <= 1
+    assert {"accuracy", "loss", "f1_macro"} <= set(found["stages"]["G"])
+    for stage in ("L1", "L2"):
+        judged = found["stages"][stage]
+        assert {"acc_local", "acc_global", "acc", "rho"} <= set(judged)
+        assert set(judged["acc_local"]) == set(judged["acc_global"]) == SPREAD
+        assert set(judged["rho"]) == {"0.5", "0.8", "0.9", "0.95"}
+        assert judged["acc"] == pytest.approx(judged["acc_local"]["mean"] + judged["acc_global"]["mean"])
+    assert found["failures"] == []
+    assert re.fullmatch(r"[0-9a-f]{64}", found["model_sha256"])
+    assert "round 2/2" in said.err
+
+
+def test_a_private_method_has_no_global_accuracy(undrift, small):
+    found = undrift("run", *small, "--method", "fedper", "--json", "--quiet").json
+    assert found["accuracy"] is None
+    assert found["stages"]["G"] is None
+    assert found["stages"]["L1"]["acc"] is not None
+    assert "—" in undrift("show", found["run"]).out
+
+
+def test_quiet_says_nothing_and_log_says_every_round(undrift, small):
+    said = undrift("run", *small, "--quiet", "--log", "log.txt")
+    assert (said.code, said.out, said.err) == (0, "", "")
+    assert len(re.findall(r"^round \d/2 accuracy", Path("log.txt").read_text(), re.MULTILINE)) == 2
+
+
+def test_runs_go_to_the_next_free_name(undrift, small):
+    folders = [undrift("run", *small, "--json", "--quiet").json["run"] for _ in range(2)]
+    assert folders == ["runs/digits-fedavg-1", "runs/digits-fedavg-2"]
+    listed = undrift("runs", "--json").json
+    assert [entry["run"] for entry in listed] == folders
+    assert undrift("runs", "--remove", "digits-fedavg-1").code == 0
+    assert [entry["run"] for entry in undrift("runs", "--json").json] == folders[1:]
+    assert "digits-fedavg-2" in undrift("runs").out
+
+
+def test_without_runs_it_says_how_to_make_one(undrift):
+    said = undrift("runs")
+    assert said.code == 0
+    assert "undrift run" in said.out
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another(undrift, small, finished):
+    again = undrift("run", *small, "--json", "--quiet").json
+    other = undrift("run", *small, "--json", "--quiet", "--seed", "1").json
+    same_data = undrift("run", *small, "--json", "--quiet", "--seed", "1", "--data-seed", "0").json
+    assert again["model_sha256"] == finished["model_sha256"]
+    assert len({found["model_sha256"] for found in (finished, other, same_data)}) == 3
+
+
+def test_a_run_toml_repeats_its_run_and_options_override_it(undrift, finished):
+    assert undrift("run", "first/run.toml", "--json", "--quiet").json["model_sha256"] == finished["model_sha256"]
+    assert undrift("run", "first", "--json", "--quiet").json["model_sha256"] == finished["model_sha256"]
+    longer = undrift("run", "first/run.toml", "--rounds", "3", "--json", "--quiet").json
+    assert longer["rounds"] == 3
+    other = undrift("run", "first/run.toml", "--method", "fedprox(mu=1)", "--json", "--quiet").json
+    assert other["method"] == "fedprox(mu=1)"
+    weighted = undrift("run", "first/run.toml", "--weighting", "uniform", "--json", "--quiet").json
+    assert weighted["model_sha256"] != finished["model_sha256"]
+
+
+def test_show_and_resume_of_a_finished_run(undrift, finished):
+    shown = undrift("show", "first")
+    assert shown.code == 0
+    assert "2 of 2 rounds" in shown.out
+    assert undrift("show", "first", "--json").json == finished
+    said = undrift("resume", "first", "--json")
+    assert said.code == 0
+    assert "finished" in said.err
+    assert said.json == finished
+
+
+def test_resume_gives_a_finished_run_more_rounds(undrift, finished):
+    more = undrift("resume", "first", "--rounds", "4", "--json", "--quiet").json
+    assert more["rounds"] == 4
+    assert more["model_sha256"] != finished["model_sha256"]
+    said = undrift("resume", "first", "--rounds", "1")
+    assert said.code == 2
+    assert "--rounds 1" in said.sentence
+
+
+def test_compare_runs_all_on_the_same_federation(undrift, small):
+    said = undrift("compare", "fedavg", "fedprox(mu=0.5)", "fedavg --lr 0.01", *small, "--out", "both", "--json", "--quiet")
+    assert said.code == 0, said.err
+    rows = said.json["rows"]
+    assert [row["method"] for row in rows] == ["fedavg", "fedprox(mu=0.5)", "fedavg lr=0.01"]
+    assert len({row["model_sha256"] for row in rows}) == 3
+    assert Path("both/index.html").exists()
+    assert all(Path(row["run"]).is_dir() for row in rows)
+
+
+def test_what_gave_way_is_said_before_the_first_round(undrift, small):
+    said = undrift("run", *small, "--method", "flood@uniform")
+    assert "gives way" in said.err
+    assert said.err.index("gives way") < said.err.index("round 2/2")
+
+
+def test_a_failed_run_ends_with_exit_code_1_and_can_be_resumed(undrift, small):
+    Path("mine.py").write_text(
+        "import torch\n"
+        "def loss(logits, y):\n"
+        "    if logits.requires_grad:\n"
+        "        raise ArithmeticError('my own words')\n"
+        "    return torch.nn.functional.cross_entropy(logits, y, reduction='none')\n"
+    )
+    said = undrift("run", *small, "--loss", "mine:loss", "--out", "run", "--quiet")
+    assert said.code == 1, said.err
+    for word in ("client", "round 0", "my own words", "mine.py", "--tolerate"):
+        assert word in said.err
+    tolerated = undrift("run", *small, "--loss", "mine:loss", "--quiet", "--json", "--tolerate")
+    assert tolerated.code == 0, tolerated.err
+    assert {failure["kind"] for failure in tolerated.json["failures"]} == {"exception", "empty"}
+    sys.modules.pop("mine", None)
+
+
+def test_in_a_process_of_its_own_without_a_terminal_lines_are_plain(tmp_path):
+    done = by_itself("run", "--clients", "5", "--rounds", "2", "--model", "mlp(8)", "--json", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 2
+    assert "\x1b" not in done.stderr
+    assert "\r" not in done.stderr
+    assert "round 2/2" in done.stderr
+
+
+def test_in_a_process_of_its_own_a_bad_request_prints_no_traceback():
+    done = by_itself("run", "--method", "fedagv")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "fedavg" in done.stderr
+
+
+def test_version_does_not_wait_for_torch():
+    code = "import sys; from undrift.cli import command; command(['--version']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0

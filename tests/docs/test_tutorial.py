@@ -1,0 +1,68 @@
+"""The tutorial's code runs as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import command
+from undrift.testing import Broken
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the page's blocks leave behind, executed one after another."""
+    namespace: dict = {"__name__": "tutorial"}
+    import sys
+    import types
+
+    sys.modules["tutorial"] = types.ModuleType("tutorial")  # dataclasses look their module up
+    try:
+        for block in blocks():
+            exec(compile(block, str(PAGE), "exec"), namespace)
+        yield namespace
+    finally:
+        del sys.modules["tutorial"]
+
+
+def test_the_page_runs_from_top_to_bottom(names, capsys):
+    assert names["calm"].accuracy > 0.2
+    assert names["calm"].summary["model_sha256"] != names["plain"].summary["model_sha256"]
+    assert any("gives way" in said for said in names["together"].setup.method.said)
+
+
+def test_the_part_has_twenty_lines():
+    first = blocks()[0]
+    part = first[first.index("@dataclass") :].strip().splitlines()
+    assert len([line for line in part if line.strip()]) <= 20
+
+
+def test_breaking_its_promise_is_noticed(names):
+    Calm = names["Calm"]
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Loud(Calm.__mro__[1]):
+        def finish(self, job, scratch, state):
+            return state, {"moved": 1.0}
+
+    with pytest.raises(Broken, match="does not declare"):
+        names["check"](Loud())
+
+
+def test_the_command_line_takes_it_from_a_file(names, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine.py").write_text(blocks()[0] + "\n\ndef calm():\n    return Calm()\n")
+    code = command(["compare", "fedavg", "mine:calm", "--clients", "5", "--rounds", "2", "--json", "--quiet"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert '"mine:calm"' in captured.out
