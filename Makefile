@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup setup-all demo test lint types clean
+.PHONY: setup setup-all demo test lint kill-test clean
 
 setup: .venv/.setup
 setup-all: .venv/.setup-all
@@ -31,6 +31,9 @@ test: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+kill-test: setup
+	@$(BIN)/python tests/resume/kills.py --kills 20
 
 clean:
 	rm -rf .venv runs

@@ -7,7 +7,7 @@ for one client at a time; a lazy partition (`resample`) never builds the list of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -127,6 +127,12 @@ class Federation:
         by_class = rows_by_class(self.test_y, self.classes)
         drawn = stream.multinomial(size, counts / counts.sum())
         return np.concatenate([stream.choice(by_class[c], k) for c, k in enumerate(drawn) if k and len(by_class[c])])
+
+    def map(self, shared: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Exchange the arrays for the same ones elsewhere (in memory that workers share)."""
+        same = self.clean_y is self.y
+        self.x, self.y, self.test_x, self.test_y = map(shared, (self.x, self.y, self.test_x, self.test_y))
+        self.clean_y = self.y if same else shared(self.clean_y)
 
     @property
     def fingerprint(self) -> str:

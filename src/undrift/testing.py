@@ -31,7 +31,7 @@ from undrift.store.vault import Vault
 QUICK = {"epochs": 2, "batch": 16, "lr": 0.1, "momentum": 0.0, "cohort": 1.0, "rounds": 3, "out": False}
 
 
-class Broken(AssertionError):  # noqa: N818
+class Broken(AssertionError):
     """A part breaks a law of the contract."""
 
 

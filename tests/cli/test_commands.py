@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,15 @@ def test_help_lists_every_command_and_every_option(undrift):
     for name in ("demo", "run", "compare", "data", "methods", "runs", "show", "resume", "env"):
         assert name in said.out
     options = undrift("run", "--help").out
-    for name in ("--method", "--partition", "--lr-decay", "--persist-momentum", "--evaluate-clients", "--force", "--json"):
+    for name in (
+        "--method",
+        "--partition",
+        "--lr-decay",
+        "--persist-momentum",
+        "--evaluate-clients",
+        "--force",
+        "--json",
+    ):
         assert name in options
 
 
@@ -59,7 +68,9 @@ def test_methods_lists_all(undrift):
     assert all(name in listed for name in PUBLISHED)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)])
+@pytest.mark.parametrize(
+    "name", [*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)]
+)
 def test_methods_name_tells_all_about_one(undrift, name):
     said = undrift("methods", name)
     assert said.code == 0, said.err
@@ -172,13 +183,30 @@ def test_resume_gives_a_finished_run_more_rounds(undrift, finished):
 
 
 def test_compare_runs_all_on_the_same_federation(undrift, small):
-    said = undrift("compare", "fedavg", "fedprox(mu=0.5)", "fedavg --lr 0.01", *small, "--out", "both", "--json", "--quiet")
+    said = undrift(
+        "compare", "fedavg", "fedprox(mu=0.5)", "fedavg --lr 0.01", *small, "--out", "both", "--json", "--quiet"
+    )
     assert said.code == 0, said.err
     rows = said.json["rows"]
     assert [row["method"] for row in rows] == ["fedavg", "fedprox(mu=0.5)", "fedavg lr=0.01"]
     assert len({row["model_sha256"] for row in rows}) == 3
     assert Path("both/index.html").exists()
     assert all(Path(row["run"]).is_dir() for row in rows)
+
+
+def test_compare_carves_a_proxy_set_for_all_when_one_asks(undrift, small):
+    rows = undrift("compare", "fedavg", "aflama", *small, "--json", "--quiet").json["rows"]
+    assert len(rows) == 2
+    proxies = [tomllib.loads((Path(row["run"]) / "run.toml").read_text())["proxy"] for row in rows]
+    assert proxies == [0.02, 0.02]
+
+
+def test_compare_repeats_over_seeds(undrift, small):
+    rows = undrift("compare", "fedavg", *small, "--seeds", "2", "--json", "--quiet").json["rows"]
+    assert [row["seed"] for row in rows] == [0, 1]
+    again = undrift("compare", "fedavg", *small, "--repeat", "2", "--json", "--quiet").json["rows"]
+    assert rows[0]["model_sha256"] == again[0]["model_sha256"]
+    assert rows[1]["model_sha256"] != again[1]["model_sha256"]
 
 
 def test_what_gave_way_is_said_before_the_first_round(undrift, small):
@@ -206,7 +234,9 @@ def test_a_failed_run_ends_with_exit_code_1_and_can_be_resumed(undrift, small):
 
 
 def test_in_a_process_of_its_own_without_a_terminal_lines_are_plain(tmp_path):
-    done = by_itself("run", "--clients", "5", "--rounds", "2", "--model", "mlp(8)", "--json", "--out", str(tmp_path / "run"))
+    done = by_itself(
+        "run", "--clients", "5", "--rounds", "2", "--model", "mlp(8)", "--json", "--out", str(tmp_path / "run")
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds"] == 2
     assert "\x1b" not in done.stderr
@@ -225,3 +255,24 @@ def test_in_a_process_of_its_own_a_bad_request_prints_no_traceback():
 def test_version_does_not_wait_for_torch():
     code = "import sys; from undrift.cli import command; command(['--version']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+FIRST = ("run", "--data", "digits", "--partition", "dirichlet(0.1)", "--clients", 20, "--cohort", 0.5, "--seed", 0)
+
+
+def test_the_first_command_of_the_manual_learns(undrift):
+    assert undrift(*FIRST, "--rounds", 30, "--json", "--quiet", "--engine", "inline").json["accuracy"] > 0.8
+
+
+def test_dropout_and_batchnorm_give_the_same_model_when_repeated(undrift):
+    words = (*FIRST, "--rounds", 4, "--model", "mlp(100, norm=batch, dropout=0.2)", "--json", "--quiet")
+    assert undrift(*words).json["model_sha256"] == undrift(*words).json["model_sha256"]
+
+
+def test_init_starts_from_a_state_dict(undrift, small, finished):
+    said = undrift("run", *small, "--init", "first/model.safetensors", "--json", "--quiet", "--seed", "1")
+    assert said.code == 0, said.err
+    assert said.json["accuracy"] > finished["accuracy"]
+    other = undrift("run", "--clients", "5", "--model", "mlp(9)", "--init", "first/model.safetensors")
+    assert other.code == 2
+    assert "shape" in other.sentence

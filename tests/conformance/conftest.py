@@ -168,7 +168,9 @@ def conv(norm: bool = False) -> nn.Module:
     def block(channels: int) -> list[nn.Module]:
         return [nn.Conv2d(channels, 4, 3, padding=1), *([nn.BatchNorm2d(4)] if norm else []), nn.ReLU()]
 
-    return nn.Sequential(nn.Unflatten(1, (1, 4, 4)), *block(1), *block(4), *block(4), nn.Flatten(), nn.Linear(64, CLASSES))
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 4, 4)), *block(1), *block(4), *block(4), nn.Flatten(), nn.Linear(64, CLASSES)
+    )
 
 
 MODELS = {"plain": plain, "norm": norm, "conv": conv, "conv_norm": lambda: conv(norm=True)}

@@ -8,7 +8,7 @@ import torch
 
 from undrift.compose import method
 from undrift.methods import PUBLISHED
-from undrift.parts import axes_of
+from undrift.parts import AXES, Part, axes_of, defines
 from undrift.text import parse_method, part_tables
 
 
@@ -48,3 +48,15 @@ def test_what_clients_hold_differs_where_the_global_model_does_not(rows, undistu
         if row.like_fedavg.startswith("the global model"):
             held = undisturbed(row).metrics("L1", "own", "loss")
             assert held != fedavg.metrics("L1", "own", "loss"), row
+
+
+def test_every_hook_of_the_contract_is_used_by_a_shipped_part(rows):
+    parts = [part for row in rows for part in method(row.text).parts]
+    hooks = {
+        name
+        for axis in (Part, *AXES.values())
+        for name, value in vars(axis).items()
+        if callable(value) and not name.startswith("_")
+    }
+    assert len(hooks) > 20
+    assert sorted(hook for hook in hooks if not any(defines(part, hook) for part in parts)) == []

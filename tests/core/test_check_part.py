@@ -251,7 +251,9 @@ class Good(Weighting):
 
     def finish(self, job, scratch, state):
         noise = torch.rand((), generator=job.stream("noise")).item()
-        return {"rounds": (state or {"rounds": 0})["rounds"] + 1}, {"drift": (job.trained - job.received).norm() + noise}
+        return {"rounds": (state or {"rounds": 0})["rounds"] + 1}, {
+            "drift": (job.trained - job.received).norm() + noise
+        }
 
     def weights(self, server, replies):
         drift = torch.tensor([message["drift"] for message in replies.messages], dtype=torch.float64)

@@ -15,7 +15,21 @@ from undrift.text import part_tables
 HOME = Path(undrift.__file__).parent
 FILES = [HOME / "loop.py", HOME / "local.py", HOME / "aggregate.py", *sorted((HOME / "engine").glob("*.py"))]
 # Words that are a name and an ordinary word of code; a branch on one of these would show in review.
-ORDINARY = {"local", "replace", "size", "mean", "head", "named", "uniform", "median", "momentum", "bound", "mix", "norms", "subset"}
+ORDINARY = {
+    "local",
+    "replace",
+    "size",
+    "mean",
+    "head",
+    "named",
+    "uniform",
+    "median",
+    "momentum",
+    "bound",
+    "mix",
+    "norms",
+    "subset",
+}
 
 
 def words(source: str) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 
 import undrift as ud
 from undrift.errors import BadRequest
-from undrift.options import Options, from_keywords, read_toml
+from undrift.options import NOT_YET, Options, from_keywords, read_toml
 
 SMALL = {"clients": 5, "rounds": 2, "partition": "dirichlet(0.5)", "model": "mlp(8)"}
 
@@ -36,9 +36,20 @@ def test_what_no_run_can_have_is_refused_with_its_name(given, word):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", NOT_YET)
+def test_an_option_that_would_change_nothing_is_refused(name):
+    with pytest.raises(BadRequest, match="not there yet"):
+        from_keywords({name: 0.5})
+
+
 def test_the_defaults_are_those_of_the_manual():
     options = Options()
-    assert (options.method, options.data, options.partition, options.clients) == ("fedavg", "digits", "dirichlet(0.3)", 20)
+    assert (options.method, options.data, options.partition, options.clients) == (
+        "fedavg",
+        "digits",
+        "dirichlet(0.3)",
+        20,
+    )
     assert (options.rounds, options.epochs, options.batch, options.lr, options.momentum) == (50, 2, 32, 0.05, 0.9)
     assert (options.optimizer, options.selection, options.evaluate_every) == ("sgd", "uniform", 5)
     assert options.thresholds == (0.5, 0.8, 0.9, 0.95)
@@ -87,7 +98,8 @@ def test_a_file_that_is_missing_or_a_folder_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", ["fedavg", "flood+scaffold@bound", "fedmr", "feddyn", "fedexp", "median", "fedprox(mu=0.5)", "fedper", "fliu"]
+    "method",
+    ["fedavg", "flood+scaffold@bound", "fedmr", "feddyn", "fedexp", "median", "fedprox(mu=0.5)", "fedper", "fliu"],
 )
 def test_a_run_toml_repeats_its_run(tmp_path, method):
     first = ud.run(method, out=tmp_path / "first", cohort=3, **SMALL)

@@ -46,7 +46,9 @@ def test_only_participants_are_judged_unless_all_are_asked_for(tiny):
     every = run_parts("fedavg", tiny, cohort=2, rounds=4, evaluate_every=1, evaluate_clients="all")
     assert all(len([k for t, k in every.metrics("L1", "own") if t == round]) == 4 for round in range(4))
     trained = set()
-    for round in range(4):  # an absent client's L2 is what it held after its last training; one that never trained has none
+    for round in range(
+        4
+    ):  # an absent client's L2 is what it held after its last training; one that never trained has none
         trained |= {k for t, k in cohort.metrics("L2", "own") if t == round}
         assert {k for t, k in every.metrics("L2", "own") if t == round} == trained
 

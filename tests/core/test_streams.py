@@ -15,7 +15,9 @@ from undrift.testing import run_parts
 
 
 def test_the_same_key_gives_the_same_draws():
-    assert torch.equal(torch.rand(9, generator=torch_stream(1, "a", 2, 3)), torch.rand(9, generator=torch_stream(1, "a", 2, 3)))
+    assert torch.equal(
+        torch.rand(9, generator=torch_stream(1, "a", 2, 3)), torch.rand(9, generator=torch_stream(1, "a", 2, 3))
+    )
     assert np.array_equal(numpy_stream(1, "a", 2).random(9), numpy_stream(1, "a", 2).random(9))
 
 

@@ -44,7 +44,7 @@ def test_noise_is_built_again_from_its_spelling(words):
         ("dirichlet(0.1)", Call("dirichlet", (0.1,))),
         ("x( 1 , a = -2.5e-3 )", Call("x", (1,), {"a": -2.5e-3})),
         ("x(true, False, none)", Call("x", (True, False, None))),
-        ('x("a, b)", \'c\')', Call("x", ("a, b)", "c"))),
+        ("x(\"a, b)\", 'c')", Call("x", ("a, b)", "c"))),
         ("x([1, 2.0, word], [])", Call("x", ((1, 2.0, "word"), ()))),
         ("x(y(1), z=w())", Call("x", (Call("y", (1,)),), {"z": Call("w")})),
         ("x(.5, 5.)", Call("x", (0.5, 5.0))),
@@ -61,7 +61,9 @@ def test_whole_numbers_and_decimals_stay_apart():
     assert isinstance(decimal, float)
 
 
-@pytest.mark.parametrize("value", [1, 1.5, 1e-7, True, None, "word", "two words", "nan", "true", (1, ("a", 2.0)), math.inf])
+@pytest.mark.parametrize(
+    "value", [1, 1.5, 1e-7, True, None, "word", "two words", "nan", "true", (1, ("a", 2.0)), math.inf]
+)
 def test_values_survive_spelling(value):
     (back,) = parse(f"x({spell(value)})").args
     assert back == value

@@ -47,7 +47,9 @@ def test_the_modules_tensors_are_views_of_the_vector():
     assert model.intact()
 
 
-@pytest.mark.parametrize("lose", [lambda m: m.double(), lambda m: m.load_state_dict(network().state_dict(), assign=True)])
+@pytest.mark.parametrize(
+    "lose", [lambda m: m.double(), lambda m: m.load_state_dict(network().state_dict(), assign=True)]
+)
 def test_a_lost_view_is_noticed(lose):
     model = flat(network())
     assert model.intact()

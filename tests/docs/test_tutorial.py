@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from undrift.cli import command
+from undrift.parts import Weighting
 from undrift.testing import Broken
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -20,15 +24,11 @@ def blocks() -> list[str]:
 @pytest.fixture(scope="module")
 def names():
     """What the page's blocks leave behind, executed one after another."""
-    namespace: dict = {"__name__": "tutorial"}
-    import sys
-    import types
-
-    sys.modules["tutorial"] = types.ModuleType("tutorial")  # dataclasses look their module up
+    page = sys.modules["tutorial"] = types.ModuleType("tutorial")  # dataclasses look their module up
     try:
         for block in blocks():
-            exec(compile(block, str(PAGE), "exec"), namespace)
-        yield namespace
+            exec(compile(block, str(PAGE), "exec", dont_inherit=True), vars(page))
+        yield vars(page)
     finally:
         del sys.modules["tutorial"]
 
@@ -46,11 +46,8 @@ def test_the_part_has_twenty_lines():
 
 
 def test_breaking_its_promise_is_noticed(names):
-    Calm = names["Calm"]
-    from dataclasses import dataclass
-
     @dataclass(frozen=True)
-    class Loud(Calm.__mro__[1]):
+    class Loud(Weighting):
         def finish(self, job, scratch, state):
             return state, {"moved": 1.0}
 

@@ -43,12 +43,14 @@ def many(methods: list[tuple[str, dict[str, Any]]], given: dict[str, Any], out: 
     from undrift.runner import next_free
     from undrift.runner import run as start
     from undrift.study.compare import compare as all_of_them
+    from undrift.study.compare import ready
 
-    folder = Path(out) if out else next_free(Path("runs"), f"{Path(str(given.get('data', 'digits'))).stem}-compare")
     seed = given.pop("seed", 0)
     data_seed = given.pop("data_seed", None)
     runs = range(seed, seed + (repeat or seeds))
     pairs = [(s, data_seed if data_seed is not None else (seed if repeat else s)) for s in runs]
+    given = ready(methods, given, pairs[0])
+    folder = Path(out) if out else next_free(Path("runs"), f"{Path(str(given.get('data', 'digits'))).stem}-compare")
 
     def one(name: str, settings: dict[str, Any]) -> Any:
         progress = Progress(quiet, log, name)

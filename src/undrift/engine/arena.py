@@ -76,6 +76,10 @@ class Arena:
         self._placed[id(tensor)] = tensor, reference  # holding the tensor keeps its id from being reused
         return reference
 
+    def forget(self) -> None:
+        """Let go of the originals of what was placed."""
+        self._placed = {}
+
     def _room(self, size: int) -> Block:
         blocks = self._halves[self._now]
         for block in blocks:

@@ -40,6 +40,8 @@ class Processes(Engine):
         self.site, self.states = site, states
         self._data, self._arena, self._windows = Arena(), Arena(), Windows()  # the data's arena never turns
         self._site = pack_objects(("site", 0, site_payload(site)), self._data)
+        site.federation.map(lambda tensor: self._windows.tensor(self._data.place(tensor)))  # one copy for everybody
+        self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()
             worker.order.clear()

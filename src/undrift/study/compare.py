@@ -11,7 +11,7 @@ import numpy as np
 
 from undrift.errors import BadRequest, RunFailed
 from undrift.options import from_keywords
-from undrift.setup import composition
+from undrift.setup import composition, prepare
 
 
 def split(argument: str) -> tuple[str, list[str]]:
@@ -30,8 +30,6 @@ def compare(
     start: Callable[..., Any],
 ) -> list[dict[str, Any]]:
     """One run per (method, seed); a run that fails is marked and the others finish. `seeds`: (seed, data seed)."""
-    for name, own in methods:  # a misspelt method is found before the first hour is spent
-        composition(from_keywords({**options, **own, "method": name}), None)
     rows = []
     for seed, data_seed in seeds:
         for number, (name, own) in enumerate(methods):
@@ -44,6 +42,27 @@ def compare(
             label = " ".join([name, *(f"{k}={v}" for k, v in own.items())])
             rows.append({**row, "method": label, "seed": seed})
     return rows
+
+
+def ready(
+    methods: Sequence[tuple[str, dict[str, Any]]], options: dict[str, Any], seeds: tuple[int, int]
+) -> dict[str, Any]:
+    """The options of a comparison, after every method was set up once: what would be refused is found before the first
+    hour is spent. A proxy set is carved for all when one method asks for it."""
+    asked = [from_keywords({**options, **own, "method": name}) for name, own in methods]
+    needs = {need for one in asked for part in composition(one, None).parts for need in part.needs}
+    if "proxy" in needs and not any(one.proxy for one in asked):
+        options = {**options, "proxy": PROXY}
+    shared = None
+    for name, own in methods:
+        settings = {"seed": seeds[0], "data_seed": seeds[1], **options, **own, "method": name}
+        setup = prepare(from_keywords(settings), None if DEALT & set(own) else shared)
+        shared = shared if DEALT & set(own) else setup.federation
+    return options
+
+
+PROXY = 0.02
+DEALT = {"data", "partition", "clients", "noise", "domains", "validation", "proxy", "data_seed", "seed"}
 
 
 def safe(name: str) -> str:

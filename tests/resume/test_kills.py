@@ -1,0 +1,16 @@
+"""Killed with kill -9 at random moments and resumed each time: the same model, no row missing or twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_runs_survive_kill_9_at_random_moments():
+    script = Path(__file__).with_name("kills.py")
+    done = subprocess.run([sys.executable, str(script), "--kills", "5", "--rounds", "200"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
