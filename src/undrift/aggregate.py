@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from undrift.context import Plan, Replies, Server, Shelf, Tree, copied
+from undrift.declare import Malformed, read
+from undrift.errors import RunFailed
 from undrift.orders import Order, Reply
 from undrift.parts import Part, defines
 from undrift.store.record import Event, Note
@@ -69,13 +71,23 @@ class Desktop:
     # ---- before the clients ----------------------------------------------------------------------------------
 
     def broadcasts(self) -> dict[str, dict[str, Any]]:
-        return {p.key: p.broadcast(self.window(p)) for p in self.plan.method.parts if defines(p, "broadcast")}
+        return {
+            p.key: self.declared(p, p.broadcast(self.window(p))) for p in self.plan.method.parts if defines(p, "broadcast")
+        }
+
+    def declared(self, part: Part, message: dict[str, Any]) -> dict[str, Any]:
+        """What goes down is checked before it leaves, as what comes up is on arrival."""
+        try:
+            return read(part.key, part.receives, message, self.plan, lambda vector: vector)
+        except Malformed as wrong:
+            raise RunFailed(f"in round {self.world.round}: {wrong}") from wrong
 
     def told(self, broadcasts: dict[str, dict[str, Any]], client: int) -> dict[str, dict[str, Any]]:
         told = dict(broadcasts)
         for part in self.plan.method.parts:
             if defines(part, "brief"):
-                told[part.key] = {**told.get(part.key, {}), **part.brief(self.window(part), client)}
+                brief = self.declared(part, part.brief(self.window(part), client))
+                told[part.key] = {**told.get(part.key, {}), **brief}
         return told
 
     def sent_to(self, client: int, position: int) -> torch.Tensor:

@@ -172,7 +172,7 @@ class Twin:
         self.flat, self.job = flat, job
         flat.module.train()
         self.P = flat.P
-        self.rule = optimize.optimizer(flat.P, job.plan)
+        self.rule = optimize.optimizer(flat, job.plan)
         self.G = torch.empty_like(flat.P)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -162,7 +162,7 @@ class Round:
         began = time.perf_counter()
         done = self.steps()
         training = time.perf_counter() - began
-        if done.skipped >= PATIENCE:
+        if done.skipped >= PATIENCE or (done.skipped and not done.steps):
             reply = reply.failed("nonfinite", f"the loss was not finite in {done.skipped} steps")
         elif not done.steps:
             reply = reply.failed("empty", "not a single step was possible")
@@ -184,10 +184,12 @@ class Round:
         if features:
             model.watch()
         private = None if plan.private is None else plan.private[: plan.layout.nP].to(model.device)
-        self.rule = optimize.optimizer(model.P, plan, self.buffer if plan.persist_momentum else None)
+        self.rule = optimize.optimizer(model, plan, self.buffer if plan.persist_momentum else None)
         order_stream = torch_stream(plan.seed, "order", self.order.round, self.order.client)
         augment_stream = torch_stream(plan.seed, "augment", self.order.round, self.order.client)
         beside = torch.Generator().manual_seed(key(plan.seed, "also", self.order.round, self.order.client)).get_state()
+        # Nobody looks at the gradient: it goes from autograd to the optimizer as it is, tensor by tensor.
+        flat = bool(gradients or raw_gradient or trains or plan.clip is not None or self.rule.flat)
         lone = plan.layout.lone
         resting = lone and min(n, plan.batch) == 1  # every batch would have one sample: statistics rest
         G = torch.empty_like(model.P)
@@ -238,16 +240,19 @@ class Round:
                 if logits_hooks or weighs or losses:  # the recorded loss is the raw one
                     with torch.no_grad():
                         value = (site.loss(batch.logits, y) if logits_hooks else batch.loss).mean().item()
-                model.gradient(loss, into=G)
-                if raw_gradient:
-                    batch.gradient = G.clone()
-                if gradients:
-                    own = G[private] if private is not None else None
-                    for seat in gradients:
-                        seat.part.gradient(model.P, G, batch, seat.job, seat.scratch)
-                    if own is not None:
-                        G[private] = own
-                optimize.step(self.rule, G, lr, mask)
+                if not flat:
+                    self.rule.update(model.gradients(loss), lr)
+                else:
+                    model.gradient(loss, into=G)
+                    if raw_gradient:
+                        batch.gradient = G.clone()
+                    if gradients:
+                        own = G[private] if private is not None else None
+                        for seat in gradients:
+                            seat.part.gradient(model.P, G, batch, seat.job, seat.scratch)
+                        if own is not None:
+                            G[private] = own
+                    optimize.step(self.rule, G, lr, mask)
                 steps += 1
                 b = plan.momentum * b + 1 - lr * pull * a
                 a += b
@@ -312,11 +317,11 @@ class Round:
     # ---- private entries -------------------------------------------------------------------------------------
 
     def with_private(self, vector: torch.Tensor, own: Tree) -> torch.Tensor:
-        """What arrives, with the client's own private entries (Θ⁰'s for a client never committed)."""
+        """What arrives, a copy of its own, with the client's private entries (Θ⁰'s for one never committed)."""
+        vector = vector.clone()
         if self.plan.private is None:
             return vector
         mask = self.plan.private.to(vector.device)
-        vector = vector.clone()
         vector[mask] = (self.site.initial[mask] if own is None else own["vector"]).to(vector.device)
         if own is not None:
             self.desk.integers = {**self.desk.integers, **own["integers"]}

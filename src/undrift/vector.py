@@ -151,11 +151,19 @@ class Flat:
         out = self.module(x)
         return out if isinstance(out, torch.Tensor) else out.logits
 
+    def gradients(self, loss: torch.Tensor) -> list[torch.Tensor]:
+        """d loss / d P as autograd makes it: one fresh tensor per parameter, zeros where the loss does not depend."""
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g.contiguous() for g, p in zip(found, self.parameters)]
+
     def gradient(self, loss: torch.Tensor, into: torch.Tensor) -> None:
-        """d loss / d P, written into one flat buffer. Fresh gradients and one concatenation are cheaper than
-        accumulating into zeroed views, and no view can be lost."""
-        grads = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        torch.cat([g.reshape(-1) for g in grads], out=into)
+        """The same along one flat buffer. One concatenation is cheaper than accumulating into zeroed views, and no view
+        can be lost."""
+        torch.cat([g.view(-1) for g in self.gradients(loss)], out=into)
+
+    def views(self, along: torch.Tensor) -> list[torch.Tensor]:
+        """A vector along P, cut into tensors of the parameters' shapes (views)."""
+        return [along[e.place].view(e.shape) for e in self.layout.entries if e.kind == "parameter"]
 
     def watch(self) -> None:
         """From now on `features` holds what entered the head in the last forward pass."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -91,7 +92,7 @@ def main() -> int:
             db = sqlite3.connect(Path(place) / "hit" / "run.sqlite")
             resumed = [r for (r,) in db.execute("SELECT round FROM events WHERE kind = 'resumed' ORDER BY rowid")]
             db.close()
-        went_on = len(resumed) == kills and all(a <= b for a, b in zip(resumed, resumed[1:])) and resumed[-1] > 0
+        went_on = len(resumed) == kills and all(a <= b for a, b in itertools.pairwise(resumed)) and resumed[-1] > 0
         good &= same and complete and went_on and not behind and kills > 0
         print(f"{method} on {engine}: {kills} kills, resumed from rounds {resumed}; same model: {same}; every row once: "
               f"{complete}; workers left behind: {behind}", flush=True)  # fmt: skip

@@ -11,7 +11,7 @@ from undrift.errors import BadRequest
 Shape = tuple[int, ...]
 
 
-class Misfit(Exception):  # noqa: N818 (an answer, not yet an error)
+class Misfit(Exception):  # an answer, not yet an error
     """The input is too small for the network; `build` turns it into a sentence that names those that fit."""
 
 
