@@ -18,10 +18,12 @@ def main() -> None:
     raw = work.variant == "kernel"
     job = bare.works(work.x, work.y, work.parts, work.parts, raw=raw)[work.work]
     loop = bare.Bare(job, len(os.sched_getaffinity(0)))
-    seconds = [loop.round(cohort) for cohort in work.cohorts]
-    loop.close()
     note = "the fused kernel called directly" if raw else "torch.optim.SGD(fused=True)"
-    work.report(seconds, note, torch=version("torch"))
+    for cohort in work.cohorts:
+        work.gate(note, torch=version("torch"))
+        loop.round(cohort)
+    work.gate()
+    loop.close()
 
 
 main()

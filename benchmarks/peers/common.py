@@ -1,9 +1,10 @@
-"""What every peer's script shares: the works, the data that run.py wrote, the clock's report. Needs numpy alone."""
+"""What every peer's script shares: the works, the data that run.py wrote, the gate. Needs numpy alone."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,27 +18,32 @@ CLIENTS = {"a": 100, "b": 100, "c": 1000}
 
 @dataclass
 class Task:
-    """One run of one peer: which work, how many rounds (the first `warm` are not counted), and its data."""
+    """One peer's run of one work: its data, and the gate through which every round passes."""
 
     work: str
     variant: str
     rounds: int
-    warm: int
     x: np.ndarray  # (n, 784) float32, mapped
     y: np.ndarray  # (n,) int64
     parts: list[np.ndarray]  # rows of each client
     cohorts: np.ndarray  # (rounds, cohort): who trains when
-    out: Path
+    gate_at: str = ""
+    line: socket.socket | None = None
 
     @property
     def batch(self) -> int:
         return BATCH[self.work]
 
-    def report(self, seconds: list[float], note: str = "", **versions: str) -> None:
-        """Seconds of every round, warm ones included; run.py drops those."""
-        assert len(seconds) >= self.rounds, f"{len(seconds)} rounds timed, {self.rounds} wanted"
-        answer = {"seconds": seconds[self.warm : self.rounds], "note": note, "versions": versions}
-        self.out.write_text(json.dumps(answer))
+    def gate(self, note: str = "", **versions: str) -> None:
+        """Called before every round and after the last: says "ready" and waits for the word. run.py's clock runs from
+        its word to the next "ready", so that peers take turns round by round and everything in a round is in it."""
+        if self.line is None:
+            self.line = socket.socket(socket.AF_UNIX)
+            self.line.connect(self.gate_at)
+            self.line.sendall(json.dumps({"note": note, "versions": versions}).encode() + b"\n")
+        self.line.sendall(b"r")
+        if not self.line.recv(1):
+            raise SystemExit("run.py is gone")
 
 
 def task() -> Task:
@@ -45,21 +51,19 @@ def task() -> Task:
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", choices=list("abc"), required=True)
     parser.add_argument("--variant", default="")
-    parser.add_argument("--rounds", type=int, required=True, help="all of them, warm ones included")
-    parser.add_argument("--warm", type=int, required=True)
+    parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gate", required=True)
     given = parser.parse_args()
-    return open_task(given.data, given.work, given.variant, given.rounds, given.warm, given.out)
+    return open_task(given.data, given.work, given.variant, given.rounds, given.gate)
 
 
-def open_task(data: Path, work: str, variant: str, rounds: int, warm: int, out: Path) -> Task:
+def open_task(data: Path, work: str, variant: str = "", rounds: int = 1, gate: str = "") -> Task:
     deal = np.load(data / f"deal-{CLIENTS[work]}.npz")
     parts = np.split(deal["rows"], deal["ends"][:-1])
-    order = [*range(-warm, 0), *range(rounds - warm)]  # warm rounds have cohorts of their own: the same ones count
-    cohorts = deal["cohorts"][np.array(order) % len(deal["cohorts"])]
+    cohorts = deal["cohorts"][np.arange(rounds) % len(deal["cohorts"])]
     x, y = (np.load(data / f"{name}.npy", mmap_mode="c") for name in "xy")
-    return Task(work, variant, rounds, warm, x, y, parts, cohorts, out)
+    return Task(work, variant, rounds, x, y, parts, cohorts, gate)
 
 
 def torch_network(work: str):

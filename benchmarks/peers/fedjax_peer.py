@@ -7,7 +7,6 @@ FedJAX fills a client's last batch with samples drawn again, so it trains on a f
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 
 import fedjax
@@ -48,16 +47,13 @@ def main() -> None:
         fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=1),
     )  # fmt: skip
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))
-    seconds = []
+    versions = {name: version(name) for name in ("fedjax", "jax", "jaxlib", "dm-haiku", "numpy")}
     for number, cohort in enumerate(work.cohorts):
         keys = jax.random.split(jax.random.PRNGKey(number), len(cohort))
-        began = time.perf_counter()
-        chosen = [(int(k), clients[k], key) for k, key in zip(cohort, keys)]
-        state, _ = algorithm.apply(state, chosen)
+        work.gate(f"{work.variant}, {jax.local_device_count()} devices", **versions)
+        state, _ = algorithm.apply(state, [(int(k), clients[k], key) for k, key in zip(cohort, keys)])
         jax.block_until_ready(state.params)
-        seconds.append(time.perf_counter() - began)
-    versions = {name: version(name) for name in ("fedjax", "jax", "jaxlib", "dm-haiku", "numpy")}
-    work.report(seconds, f"{work.variant}, {jax.local_device_count()} devices", **versions)
+    work.gate()
 
 
 main()

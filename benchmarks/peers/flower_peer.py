@@ -30,7 +30,7 @@ client_app = ClientApp()
 @lru_cache(maxsize=1)
 def kept(work: str, data: str):
     torch.set_num_threads(1)
-    held = open_task(Path(data), work, "", 1, 0, Path())
+    held = open_task(Path(data), work)
     network = torch_network(work)
     rule = torch.optim.SGD(network.parameters(), LR, momentum=MOMENTUM, weight_decay=DECAY, fused=True)
     return held, network, rule
@@ -54,13 +54,13 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Cohorts(FedAvg):
-    """FedAvg on given cohorts; the clock runs from one configuration to the next."""
+    """FedAvg on given cohorts."""
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid):
-        self.times.append(time.perf_counter())
-        while len(nodes := list(grid.get_node_ids())) < len(self.cohorts[0]):
+        while len(nodes := list(grid.get_node_ids())) < len(self.work.cohorts[0]):
             time.sleep(0.1)
-        for node, client in zip(nodes, self.cohorts[server_round - 1]):
+        self.work.gate(self.note, **self.versions)
+        for node, client in zip(nodes, self.work.cohorts[server_round - 1]):
             told = ConfigRecord({**config, "client": int(client)})
             yield Message(RecordDict({"arrays": arrays, "config": told}), node, MessageType.TRAIN)
 
@@ -68,7 +68,10 @@ class Cohorts(FedAvg):
 def main() -> None:
     work = task()
     strategy = Cohorts(fraction_evaluate=0.0)
-    strategy.cohorts, strategy.times = work.cohorts, []
+    cores = len(os.sched_getaffinity(0))
+    nodes = COHORT[work.work] if work.variant == "cohort" else CLIENTS[work.work]
+    strategy.work, strategy.note = work, f"{nodes} supernodes, {cores} actors"
+    strategy.versions = {"flwr": version("flwr"), "ray": version("ray"), "torch": torch.__version__}
     server_app = ServerApp()
 
     @server_app.main()
@@ -78,17 +81,12 @@ def main() -> None:
             grid, ArrayRecord(torch_network(work.work).state_dict()), num_rounds=work.rounds,
             train_config=ConfigRecord({"work": work.work, "data": sys.argv[sys.argv.index("--data") + 1]}),
         )  # fmt: skip
-        strategy.times.append(time.perf_counter())
+        work.gate()
 
-    cores = len(os.sched_getaffinity(0))
-    nodes = COHORT[work.work] if work.variant == "cohort" else CLIENTS[work.work]
     run_simulation(
         server_app, client_app, nodes,
         backend_config={"init_args": {"num_cpus": cores}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )  # fmt: skip
-    seconds = [after - before for before, after in zip(strategy.times, strategy.times[1:])]
-    versions = {name: version(name) for name in ("flwr", "ray")}
-    work.report(seconds, f"{nodes} supernodes, {cores} actors", **versions, torch=torch.__version__)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ SGD, channels-last pictures, no evaluation, no metrics to the platform.
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 
 import numpy as np
 import torch
-from common import COHORT, DECAY, LR, MOMENTUM, task, torch_network, torch_rows
+from common import COHORT, DECAY, LR, MOMENTUM, Task, task, torch_network, torch_rows
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
@@ -23,7 +22,7 @@ from pfl.data.pytorch import PyTorchTensorDataset
 from pfl.data.sampling import MinimizeReuseUserSampler
 from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.internal.ops.selector import get_default_framework_module
-from pfl.metrics import Weighted
+from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch.nn import functional as F
 
@@ -41,14 +40,14 @@ class Classifier(torch.nn.Module):
         return {"loss": Weighted(F.cross_entropy(self.network(x), y, reduction="sum").item(), len(y))}
 
 
-class Clock(TrainingProcessCallback):
-    def __init__(self) -> None:
-        self.times = [time.perf_counter()]
+class Gate(TrainingProcessCallback):
+    """Every process passes it, so that none runs ahead."""
+
+    def __init__(self, work: Task) -> None:
+        self.work = work
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        from pfl.metrics import Metrics
-
-        self.times.append(time.perf_counter())
+        self.work.gate()
         return False, Metrics()
 
 
@@ -72,7 +71,8 @@ def main() -> None:
         lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=MOMENTUM, weight_decay=DECAY, fused=True),
         torch.optim.SGD(model.parameters(), 1.0),
     )
-    clock = Clock()
+    processes = get_default_framework_module().distributed.world_size
+    work.gate(f"torchrun, {processes} processes", pfl=version("pfl"), torch=torch.__version__)
     FederatedAveraging().run(
         NNAlgorithmParams(central_num_iterations=work.rounds, evaluation_frequency=10**9,
                           train_cohort_size=COHORT[work.work], val_cohort_size=0),
@@ -80,12 +80,8 @@ def main() -> None:
         pfl_model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=LR, local_batch_size=work.batch),
         NNEvalHyperParams(local_batch_size=None),
-        callbacks=[clock], send_metrics_to_platform=False,
+        callbacks=[Gate(work)], send_metrics_to_platform=False,
     )  # fmt: skip
-    processes = get_default_framework_module().distributed
-    if processes.global_rank == 0:
-        note = f"torchrun, {processes.world_size} processes"
-        work.report(np.diff(clock.times).tolist(), note, pfl=version("pfl"), torch=torch.__version__)
 
 
 main()

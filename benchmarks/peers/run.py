@@ -1,11 +1,12 @@
 """The same works on the peers, each in an environment of its own, ours and the bare loop beside them. One command:
 
-    python benchmarks/peers/run.py [--peers bare undrift pfl flower fedjax] [--works a b c] [--repeats 3]
+    python benchmarks/peers/run.py [--peers bare undrift pfl fedjax flower] [--works a b c] [--rounds 30]
 
-Needs a Python with numpy that can make environments (3.11) and, for `bare` and `undrift`, Undrift's own (`.venv`).
-Environments are made once, under UNDRIFT_PEERS (default ~/.cache/undrift-peers). Everybody trains the same samples of
-the same clients in the same cohorts, evaluation off; the peers take turns, `--repeats` times, so that what else the
-machine does hits all of them.
+Needs a Python with numpy that can make environments (3.11), best Undrift's own (`.venv`), in which `bare` and `undrift`
+run. The peers' are made once, under UNDRIFT_PEERS (default ~/.cache/undrift-peers).
+Everybody trains the same samples of the same clients in the same cohorts, evaluation off. The peers are there at the
+same time and take turns round by round, so that what else the machine does hits all of them; the clock runs from the
+word "go" to the peer's next "ready". Flower alone runs apart: its runtime works even while it waits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import platform
 import re
 import shutil
-import statistics
+import socket
 import subprocess
 import sys
 import time
@@ -32,15 +33,15 @@ from common import CLIENTS, COHORT  # noqa: E402
 
 TORCH = "torch==2.13.0"  # the exact version gives the small CPU build; a looser request may pull CUDA
 NEEDS = {
-    "flower": [TORCH, "flwr[simulation]==1.41.0"],
     "pfl": [TORCH, "pfl[pytorch]==0.6.0"],
     "fedjax": ["fedjax==0.0.17", "jax==0.4.25", "jaxlib==0.4.25", "dm-haiku==0.0.12", "numpy<2", "scipy<1.13"],
+    "flower": [TORCH, "flwr[simulation]==1.41.0"],
 }
-VARIANTS = {"bare": ["optim", "kernel"], "flower": ["clients", "cohort"], "fedjax": ["jit", "pmap"]}
-PEERS = ["bare", "undrift", "pfl", "flower", "fedjax"]
-ROUNDS = {"a": 30, "b": 4, "c": 20}  # counted ones per turn, after the warm ones
-WARM = {"bare": 2, "undrift": 2, "pfl": 3, "flower": 2, "fedjax": 1}
-LIMIT = 1800  # seconds for one turn of one peer
+VARIANTS = {"bare": ["optim", "kernel"], "fedjax": ["jit", "pmap"], "flower": ["clients", "cohort"]}
+PEERS = ["bare", "undrift", "pfl", "fedjax", "flower"]
+ROUNDS = {"a": 40, "b": 7, "c": 40}  # counted ones, after the warm ones
+WARM = 3
+LIMIT = 600  # seconds for one round, or for the start
 
 
 def environment(peer: str, folder: Path) -> Path:
@@ -94,27 +95,122 @@ def dirichlet(y: np.ndarray, clients: int, draw: np.random.Generator, beta: floa
             return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def turn(peer: str, variant: str, work: str, rounds: int, python: Path, folder: Path) -> dict:
-    out, log = folder / "answer.json", folder / f"{peer}-{variant or 'only'}-{work}.log"
-    out.unlink(missing_ok=True)
-    command = [str(python)]
-    if peer == "pfl":
-        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())]
-    command += [str(HERE / f"{peer}_peer.py"), "--work", work, "--variant", variant, "--warm", str(WARM[peer])]
-    command += ["--rounds", str(WARM[peer] + rounds), "--data", str(folder), "--out", str(out)]
-    # What helps a peer is given to it: a malloc that keeps its pages, one thread a process where processes share work.
-    extra = {**KEEP_PAGES, "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "JAX_PLATFORMS": "cpu",
-             "PYTHONPATH": str(HERE)}  # fmt: skip
-    if peer != "fedjax":
-        extra["OMP_NUM_THREADS"] = "1"
-    if variant == "pmap":
-        extra["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={cores()}"
-    with log.open("w") as lines:
+class Runner:
+    """A peer at work, one round at a time."""
+
+    def __init__(self, peer: str, variant: str, work: str, rounds: int, python: Path, folder: Path) -> None:
+        self.peer, self.variant, self.work, self.seconds, self.failed = peer, variant, work, [], ""
+        self.log = folder / f"{peer}-{variant or 'only'}-{work}.log"
+        path = folder / "gate"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as door, self.log.open("w") as lines:
+            door.bind(str(path))
+            door.listen()
+            door.settimeout(1)
+            command = [str(python), str(HERE / f"{peer}_peer.py")]
+            if peer == "pfl":
+                command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())]
+            command += ["--work", work, "--variant", variant, "--rounds", str(rounds), "--data", str(folder)]
+            self.process = subprocess.Popen(
+                [*command, "--gate", str(path)], stdout=lines, stderr=lines, env=self.words()
+            )
+            self.lines: list[socket.socket] = []
+            try:
+                while len(self.lines) < (cores() if peer == "pfl" else 1):
+                    self.lines.append(self.arrival(door))
+                self.about = [json.loads(self.first(line)) for line in self.lines][0]
+                self.wait()
+            except (OSError, ValueError) as error:
+                self.fail(error)
+
+    def words(self) -> dict[str, str]:
+        """What helps a peer is given to it: a malloc that keeps its pages, one thread where processes share work."""
+        words = {**os.environ, **KEEP_PAGES, "PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu",
+                 "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
+        if self.peer != "fedjax":
+            words["OMP_NUM_THREADS"] = "1"
+        if self.variant == "pmap":
+            words["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={cores()}"
+        return words
+
+    def arrival(self, door: socket.socket) -> socket.socket:
+        for _ in range(LIMIT):
+            try:
+                line = door.accept()[0]
+                line.settimeout(LIMIT)
+                return line
+            except TimeoutError:
+                if self.process.poll() is not None:
+                    raise OSError(f"ended with {self.process.returncode} before its first round") from None
+        raise OSError(f"not ready after {LIMIT} s")
+
+    def first(self, line: socket.socket) -> bytes:
+        text = b""
+        while not text.endswith(b"\n"):
+            text += line.recv(1) or b"\n"
+        return text
+
+    def wait(self) -> None:
+        if any(line.recv(1) != b"r" for line in self.lines):
+            raise OSError("ended in mid-run")
+
+    def round(self) -> None:
+        if self.failed:
+            return
         try:
-            subprocess.run(command, stdout=lines, stderr=lines, env=os.environ | extra, timeout=LIMIT, check=True)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            return {"failed": f"{type(error).__name__}: {error}; see {log}"[-500:]}
-    return json.loads(out.read_text())
+            began = time.perf_counter()
+            self.go()
+            self.wait()
+            self.seconds.append(time.perf_counter() - began)
+        except OSError as error:
+            self.fail(error)
+
+    def go(self) -> None:
+        for line in self.lines:
+            line.sendall(b"g")
+
+    def fail(self, error: Exception) -> None:
+        self.failed = f"{error}; {self.log} ends with: {self.log.read_text()[-300:].strip()}"
+        self.process.kill()
+
+    def close(self) -> None:
+        if not self.failed:
+            self.go()
+        for line in self.lines:
+            line.close()
+        try:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def result(self, beside: Runner | None) -> dict:
+        """Median and quartiles of the counted rounds, and the median of the paired ratios to the bare loop."""
+        entry = {"peer": self.peer, "work": self.work, "variant": self.variant}
+        seconds = np.array(self.seconds[WARM:])
+        if self.failed or not len(seconds):
+            return {**entry, "failed": self.failed or "no round counted"}
+        low, middle, high = np.percentile(seconds, [25, 50, 75]).round(4).tolist()
+        entry |= {
+            "seconds": middle,
+            "quartiles": [low, high],
+            "fastest": round(seconds.min(), 4),
+            "rounds": len(seconds),
+        }
+        if beside is not None and len(beside.seconds) == len(self.seconds):
+            entry["over_bare"] = round(float(np.median(seconds / np.array(beside.seconds[WARM:]))), 3)
+        return {**entry, **self.about}
+
+
+def together(group: list[tuple[str, str]], work: str, rounds: int, pythons: dict, folder: Path) -> list[Runner]:
+    runners = [Runner(peer, variant, work, rounds + WARM, pythons[peer], folder) for peer, variant in group]
+    try:
+        for number in range(rounds + WARM):
+            for at in range(len(runners)):  # whoever begins is another one every time
+                runners[(number + at) % len(runners)].round()
+    finally:
+        for runner in runners:
+            runner.close()
+    return runners
 
 
 def cores() -> int:
@@ -123,98 +219,74 @@ def cores() -> int:
 
 def machine() -> str:
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    name = found[1] if found else platform.processor()
-    return f"{name}, {cores()} cores, {platform.system()}, Python {platform.python_version()}"
-
-
-def calm(patience: float) -> float:
-    """Wait until the machine has nothing else to do, at most `patience` seconds; the share of it that is busy."""
-    began = time.monotonic()
-    while True:
-        before = np.array(Path("/proc/stat").read_text().split()[1:9], dtype=float)
-        time.sleep(1)
-        spent = np.array(Path("/proc/stat").read_text().split()[1:9], dtype=float) - before
-        busy = 1 - (spent[3] + spent[4]) / spent.sum()
-        if busy < 0.1 or time.monotonic() - began > patience:
-            return float(busy)
-
-
-def summary(peer: str, work: str, turns: dict[str, list[dict]]) -> dict:
-    """The fastest variant of a peer on a work, the others' figures beside it.
-
-    `seconds` is the median of all counted rounds. `quiet` takes of every cohort the fastest of the turns, then the
-    median over cohorts: what is left when something else on the machine disturbed some of the turns.
-    """
-    found = []
-    for variant, answers in turns.items():
-        timed = [answer["seconds"] for answer in answers if "seconds" in answer]
-        if timed:
-            every = np.array(timed)
-            low, middle, high = np.percentile(every, [25, 50, 75])
-            found.append({
-                "peer": peer, "work": work, "variant": variant, "seconds": middle, "quartiles": [low, high],
-                "quiet": np.median(every.min(0)), "rounds": every.size, "turns": np.median(every, axis=1).tolist(),
-                "note": answers[-1].get("note", ""), "versions": answers[-1].get("versions", {}),
-            })  # fmt: skip
-    if not found:
-        return {"peer": peer, "work": work, "failed": next(iter(turns.values()))[-1]["failed"]}
-    found.sort(key=lambda entry: entry["quiet"])
-    return {**found[0], "others": [{key: entry[key] for key in ("variant", "seconds", "quiet")} for entry in found[1:]]}
+    return f"{found[1] if found else platform.processor()}, {cores()} cores, {platform.system()}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--works", nargs="+", choices=list("abc"), default=list("abc"))
-    parser.add_argument("--rounds", type=int, help="counted rounds of a turn (default: by work and peer)")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of every peer")
-    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a turn")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default: {ROUNDS})")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     given = parser.parse_args()
     folder = Path(os.environ.get("UNDRIFT_PEERS", "~/.cache/undrift-peers")).expanduser()
-    data = deal(folder / "data")
-    pythons, rows, loads = {}, {(peer, work): {} for peer in given.peers for work in given.works}, []
+    data, pythons, results, loads = deal(folder / "data"), {}, [], []
     for peer in given.peers:
         try:
             pythons[peer] = environment(peer, folder)
         except (subprocess.CalledProcessError, AssertionError) as error:
             failed = f"cannot be installed: {(getattr(error, 'stderr', '') or str(error)).strip()[-800:]}"
-            for work in given.works:
-                rows[peer, work][""] = [{"failed": failed}]
-    for repeat in range(given.repeats):
-        for work in given.works:
-            for peer, python in pythons.items():
-                for variant in VARIANTS.get(peer, [""]):
-                    loads.append(calm(given.patience))
-                    answer = turn(peer, variant, work, given.rounds or ROUNDS[work], python, folder / "data")
-                    rows[peer, work].setdefault(variant, []).append(answer)
-                    told = f"{statistics.median(answer['seconds']):.4f} s" if "seconds" in answer else answer["failed"]
-                    busy = f"(machine {loads[-1]:.0%} busy before)"
-                    print(f"turn {repeat + 1}, ({work}) {peer} {variant}: {told} {busy}", file=sys.stderr, flush=True)
-    results = [summary(peer, work, turns) for (peer, work), turns in rows.items()]
-    about = {"date": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "data": data, "turns": given.repeats,
-             "busy": statistics.mean(loads) if loads else 0.0,
-             "command": "python " + " ".join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])}  # fmt: skip
-    text = json.dumps({**about, "results": results}, indent=1, ensure_ascii=False)
-    given.out.write_text(re.sub(r"(\d\.\d{5})\d+", r"\1", text) + "\n")
-    print(table(results, given.peers, given.works, about))
+            results += [{"peer": peer, "work": work, "variant": "", "failed": failed} for work in given.works]
+    paired = {}
+    for work in given.works:
+        variants = [(peer, variant) for peer in pythons for variant in VARIANTS.get(peer, [""])]
+        groups = [
+            [pair for pair in variants if pair[0] != "flower"],
+            *([pair] for pair in variants if pair[0] == "flower"),
+        ]
+        for group in filter(None, groups):
+            loads.append(os.getloadavg()[0])
+            runners = together(group, work, given.rounds or ROUNDS[work], pythons, folder / "data")
+            bare = next((runner for runner in runners if (runner.peer, runner.variant) == ("bare", "optim")), None)
+            results += [runner.result(bare) for runner in runners]
+            ours, pfl = (
+                next((r for r in runners if r.peer == name and not r.failed), None) for name in ("undrift", "pfl")
+            )
+            if ours and pfl:
+                ratios = np.array(ours.seconds[WARM:]) / np.array(pfl.seconds[WARM:])
+                paired[work] = round(float(np.median(ratios)), 3)
+            for entry in results[-len(runners) :]:
+                print({key: entry[key] for key in list(entry)[:7]}, file=sys.stderr, flush=True)
+    about = {
+        "date": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "data": data,
+        "load_before": [round(load, 1) for load in loads], "undrift_over_pfl": paired,
+        "command": "python " + " ".join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+    }  # fmt: skip
+    given.out.write_text(json.dumps({**about, "results": results}, indent=1, ensure_ascii=False) + "\n")
+    print(table(results, given.works, about))
 
 
-def table(results: list[dict], peers: list[str], works: list[str], about: dict) -> str:
+def table(results: list[dict], works: list[str], about: dict) -> str:
     lines = [
-        "| seconds per round: median (undisturbed) | " + " | ".join(f"({work})" for work in works) + " | versions |"
+        "| | " + " | ".join(f"({work})" for work in works) + " | versions |",
+        "|---|" + "---:|" * len(works) + "---|",
     ]
-    lines.append("|---|" + "---:|" * len(works) + "---|")
-    for peer in peers:
-        mine = [entry for entry in results if entry["peer"] == peer]
-        cells = [f"{e['seconds']:.3f} ({e['quiet']:.3f}) {e['variant']}" if "seconds" in e else "failed" for e in mine]
-        versions = {k: v for entry in mine for k, v in entry.get("versions", {}).items()}
-        lines.append(" | ".join([f"| {peer}", *cells, ", ".join(f"{k} {v}" for k, v in versions.items()) + " |"]))
+    for peer, variant in dict.fromkeys((entry["peer"], entry["variant"]) for entry in results):
+        mine = {e["work"]: e for e in results if (e["peer"], e["variant"]) == (peer, variant)}
+        cells = []
+        for work in works:
+            entry = mine.get(work, {"failed": "not run"})
+            ratio = f" ({entry['over_bare']:.2f}×)" if "over_bare" in entry else ""
+            cells.append("failed" if "failed" in entry else f"{entry['seconds']:.3f}{ratio}")
+        versions = {k: v for entry in mine.values() for k, v in entry.get("versions", {}).items()}
+        name = f"{peer} {variant}".strip()
+        lines.append(" | ".join([f"| {name}", *cells, ", ".join(f"{k} {v}" for k, v in versions.items()) + " |"]))
+    lines.append("\nSeconds per round, median; in brackets the median of the paired ratios to the bare loop.")
     lines.append(
-        f"\n{about['date']}, {about['machine']}, {about['data']}, machine {about['busy']:.0%} busy before a turn"
+        f"Ours over pfl, paired: {about['undrift_over_pfl']}. {about['date']}, {about['machine']}, {about['data']}."
     )
-    lines.append(about["command"])
-    lines += [f"{entry['peer']} ({entry['work']}): {entry['failed']}" for entry in results if "failed" in entry]
+    lines.append(f"Load of the machine before each group: {about['load_before']}. {about['command']}")
+    lines += [f"{e['peer']} {e['variant']} ({e['work']}): {e['failed']}" for e in results if "failed" in e]
     return "\n".join(lines)
 
 

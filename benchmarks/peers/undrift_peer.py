@@ -11,7 +11,7 @@ import tempfile
 from importlib.metadata import version
 
 import torch
-from common import DECAY, LR, MOMENTUM, task
+from common import DECAY, LR, MOMENTUM, Task, task
 
 import undrift as ud
 
@@ -19,12 +19,13 @@ MODELS = {"a": "mlp(200, 100)", "b": "cnn", "c": "logistic"}
 
 
 class Given:
-    """A selection of given cohorts, one after the other."""
+    """A selection of given cohorts, one after the other. A round begins with its choice: that is where the gate is."""
 
-    def __init__(self, cohorts) -> None:
-        self.cohorts = iter(cohorts)
+    def __init__(self, work: Task, note: str) -> None:
+        self.work, self.note, self.cohorts = work, note, iter([*work.cohorts, work.cohorts[0]])
 
     def choose(self, stream, population: int) -> list[int]:
+        self.work.gate(self.note, undrift=ud.__version__, torch=version("torch"))
         return sorted(map(int, next(self.cohorts)))
 
 
@@ -38,13 +39,11 @@ def main() -> None:
     )  # fmt: skip
     workers = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
-        result = ud.run(
+        ud.run(
             "fedavg", federation, model=MODELS[work.work], rounds=work.rounds + 1, epochs=1, batch=work.batch, lr=LR,
-            momentum=MOMENTUM, weight_decay=DECAY, selection=Given([*work.cohorts, work.cohorts[0]]),
+            momentum=MOMENTUM, weight_decay=DECAY, selection=Given(work, f"{workers} workers, store on"),
             evaluate_every=10**6, engine="processes", workers=workers, out=f"{folder}/run",
         )  # fmt: skip
-        seconds = [row[0] for row in result.rows("SELECT seconds FROM rounds ORDER BY round")]
-    work.report(seconds, f"{workers} workers, store on", undrift=ud.__version__, torch=version("torch"))
 
 
 main()

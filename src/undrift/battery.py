@@ -18,10 +18,10 @@ import torch
 
 from undrift.aggregate import World, replies_of
 from undrift.compose import method
-from undrift.declare import Malformed, read
+from undrift.declare import Malformed
 from undrift.engine.base import Engine
 from undrift.engine.inline import Inline
-from undrift.errors import BadRequest
+from undrift.errors import BadRequest, RunFailed
 from undrift.local import Round, deterministic, serve
 from undrift.loop import Loop
 from undrift.options import from_keywords
@@ -84,8 +84,11 @@ def watched_run(part: Part, federation: Toy, settings: dict[str, Any]) -> Outcom
         world = loop.begin()
     while world.round < setup.plan.rounds:
         frozen = picture(world)
-        with no_draws(part):
-            after, rows, notes, events, cohort = loop.one_round(world)
+        try:
+            with no_draws(part):
+                after, rows, notes, events, cohort = loop.one_round(world)
+        except RunFailed as error:
+            raise Broken(f"{part.name}: {error}") from error
         if picture(world) != frozen:
             raise Broken(f"{part.name} changes in place what the server lent it (its memory or the global vector); "
                          "assign a new tree to server.memory and return new vectors")  # fmt: skip
@@ -141,11 +144,8 @@ class Watching(Engine):
             if order.work == "judge":
                 yield position, serve(self.site, order)
                 continue
-            self.told_as_declared(order)
-            state, vector = copy.deepcopy(order.state), order.vector.clone()
+            state = copy.deepcopy(order.state)
             first = self.served(order, seed=1)
-            if not torch.equal(order.vector, vector):
-                raise Broken(f"{self.part.name} changes the received model in place: other clients share it")
             said = answer(first)
             order.state = state
             second = self.served(order, seed=2)
@@ -158,13 +158,6 @@ class Watching(Engine):
                 self.lent.append((second, answer(replaced(second))))
             yield position, second
 
-    def told_as_declared(self, order: Order) -> None:
-        for part in self.site.plan.method.parts:
-            try:
-                read(part.key, part.receives, order.told.get(part.key, {}), self.site.plan, lambda vector: vector)
-            except Malformed as wrong:
-                raise Broken(f"{self.part.name}: {wrong}") from wrong
-
     def served(self, order: Order, seed: int) -> Reply:
         """Serve with the process-wide generators in an arbitrary place: a draw from them shows."""
         ours = random.getstate(), np.random.get_state()
@@ -172,7 +165,12 @@ class Watching(Engine):
         np.random.seed(seed)
         try:
             with deterministic(seed), no_draws(self.part):
-                return Round(self.site, order).run()
+                work = Round(self.site, order)
+                received = work.received.clone()
+                reply = work.run()
+            if not torch.equal(work.received, received):
+                raise Broken(f"{self.part.name} changes the received model in place: other parts share it")
+            return reply
         except Malformed as wrong:
             raise Broken(f"{self.part.name}: {wrong}") from wrong
         finally:
