@@ -1,0 +1,52 @@
+"""Pages opened in a real browser: no console error, drawn from a file without network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import command
+
+pytestmark = pytest.mark.browser
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom",
+)  # fmt: skip
+
+
+def opened(page: Path, tmp_path: Path) -> tuple[str, str]:
+    """(the drawn document, what the console said)."""
+    browser = shutil.which("chromium")
+    assert browser, "chromium is not installed; .ci/run does it"
+    done = subprocess.run([browser, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return done.stdout, "\n".join(console)
+
+
+def test_a_comparison_is_a_page_with_a_table_and_drawn_curves(tmp_path):
+    out = tmp_path / "compared"
+    words = ["compare", "fedavg", "fliu", "--rounds", "3", "--clients", "5", "--out", str(out), "--quiet"]
+    assert command(words) == 0
+    document, console = opened(out / "index.html", tmp_path)
+    assert "ERROR" not in console.upper(), console
+    for name in ("table", "legend", "curves", "losses", "local", "clients"):
+        assert f"id='{name}'" in document.replace('"', "'")
+    assert document.count("class=\"scatterlayer") >= 4
+    assert "fedavg" in document
+
+
+def test_the_picture_of_a_federation_has_a_mark_per_non_zero_cell(tmp_path, capsys):
+    page = tmp_path / "page.html"
+    words = ["data", "show", "digits", "dirichlet(0.1)", "--clients", "20", "--json", "--html", str(page)]
+    assert command(words) == 0
+    counts = json.loads(capsys.readouterr().out)["class_counts"]
+    document, console = opened(page, tmp_path)
+    assert "ERROR" not in console.upper(), console
+    section = document[document.index('id="holdings"') : document.index('id="sizes"')]
+    assert len(re.findall(r'<path class="point"', section)) == sum(n > 0 for row in counts for n in row)
