@@ -109,7 +109,9 @@ def main() -> None:
         few = Population(1_000, folder)
         few.round()
         pairs = [(few.round(), many.round()) for _ in range(7)]
-        print(f"a round of 100,000 over one of 1,000 clients, in pairs: {statistics.median(b / a for a, b in pairs):.3f}")
+        print(
+            f"a round of 100,000 over one of 1,000 clients, in pairs: {statistics.median(b / a for a, b in pairs):.3f}"
+        )
         few.close()
         many.close()
 
