@@ -19,6 +19,7 @@ Nobody subclasses a part, and parts never import each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -221,10 +222,15 @@ def axes_of(part: Part) -> list[str]:
 
 def defines(part: Part, hook: str) -> bool:
     """Whether a part defines a hook of an axis it fills. A *field* that shares a hook's name does not count."""
-    for axis in (Part, *(AXES[name] for name in axes_of(part))):
+    return _defines(type(part), hook)
+
+
+@cache
+def _defines(kind: type[Part], hook: str) -> bool:
+    for axis in (Part, *(axis for axis in AXES.values() if issubclass(kind, axis))):
         neutral = axis.__dict__.get(hook)
         if neutral is not None:
-            own = getattr(type(part), hook, None)
+            own = getattr(kind, hook, None)
             if own is not neutral and callable(own) and own is not getattr(Part, hook, None):
                 return True
     return False
