@@ -19,7 +19,6 @@ Nobody subclasses a part, and parts never import each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -222,10 +221,15 @@ def axes_of(part: Part) -> list[str]:
 
 def defines(part: Part, hook: str) -> bool:
     """Whether a part defines a hook of an axis it fills. A *field* that shares a hook's name does not count."""
-    return _defines(type(part), hook)
+    key = (type(part), hook)
+    if key not in KNOWN:
+        KNOWN[key] = _defines(*key)
+    return KNOWN[key]
 
 
-@cache
+KNOWN: dict[tuple[type[Part], str], bool] = {}
+
+
 def _defines(kind: type[Part], hook: str) -> bool:
     for axis in (Part, *(axis for axis in AXES.values() if issubclass(kind, axis))):
         neutral = axis.__dict__.get(hook)
