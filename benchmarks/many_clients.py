@@ -15,10 +15,10 @@ import threading
 import time
 from pathlib import Path
 
+from undrift.bits import one_thread
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
 from undrift.federation import federate
-from undrift.local import one_thread
 from undrift.loop import Loop
 from undrift.options import from_keywords
 from undrift.setup import prepare

@@ -17,12 +17,13 @@ import numpy as np
 import torch
 
 from undrift.aggregate import World, replies_of
+from undrift.bits import deterministic
 from undrift.compose import method
 from undrift.declare import Malformed
 from undrift.engine.base import Engine
 from undrift.engine.inline import Inline
 from undrift.errors import BadRequest, RunFailed
-from undrift.local import Round, deterministic, serve
+from undrift.local import Round, serve
 from undrift.loop import Loop
 from undrift.options import from_keywords
 from undrift.orders import Order, Reply

@@ -180,6 +180,29 @@ def copied(tree: Tree) -> Tree:
     raise TypeError(f"a tree holds dicts, lists, tensors, numbers, bools, strings and None, not {type(tree).__name__}")
 
 
+def moved(tree: Tree, device: torch.device) -> Tree:
+    """A tree with its tensors where the model is."""
+    if device.type == "cpu":
+        return tree
+    if isinstance(tree, torch.Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: moved(value, device) for key, value in tree.items()}
+    return [moved(value, device) for value in tree] if isinstance(tree, list) else tree
+
+
+def finite_tree(tree: Tree) -> bool:
+    if isinstance(tree, torch.Tensor):
+        return not tree.is_floating_point() or bool(torch.isfinite(tree).all())
+    if isinstance(tree, float):
+        return math.isfinite(tree)
+    if isinstance(tree, dict):
+        return all(finite_tree(value) for value in tree.values())
+    if isinstance(tree, list):
+        return all(finite_tree(value) for value in tree)
+    return True
+
+
 def server_sum(vectors: Sequence[torch.Tensor], weights: Sequence[float] | float = 1.0) -> torch.Tensor:
     """Σ weight · vector as a float64 sum in the order given, rounded once to float32: the same on every engine."""
     factors = [weights] * len(vectors) if isinstance(weights, (int, float)) else list(weights)

@@ -155,6 +155,8 @@ class Federation:
 
         A client without a test part gives `test_share` of its data; the server's test set is the union of the
         clients'. Inputs are taken as they are (float32, images channels first)."""
+        from undrift.own import from_clients
+
         return from_clients(clients, name, test_share, labels, seed, validation)
 
 
@@ -178,71 +180,6 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
     if x.dim() == 3:
         x = x[:, None]
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x.contiguous()
-
-
-def from_clients(
-    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float
-) -> Federation:
-    xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
-    parts, slices = list[np.ndarray](), list[np.ndarray]()
-    at = test_at = 0
-    said: dict[str, Any] = {}
-    for client, given in enumerate(clients):
-        x, y, x_test, y_test = four(given, client)
-        if x_test is None or y_test is None:
-            order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
-            held = min(round(test_share * len(y)), len(y) - 1)
-            x, y, x_test, y_test = x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]]
-            said["test_share"] = test_share
-        if xs and x.shape[1:] != xs[0].shape[1:]:
-            raise BadRequest(
-                f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one"
-            )
-        if not len(y):
-            raise BadRequest(f"client {client} has no sample; leave it out")
-        parts.append(np.arange(at, at + len(y)))
-        slices.append(np.arange(test_at, test_at + len(y_test)))
-        at, test_at = at + len(y), test_at + len(y_test)
-        for whole, piece in zip((xs, ys, test_xs, test_ys), (x, y, x_test, y_test)):
-            whole.append(piece)
-    if not xs:
-        raise BadRequest("a federation needs at least one client")
-    y, test_y = torch.cat(ys), torch.cat(test_ys)
-    lowest, highest = (int(value) for value in torch.cat([y, test_y]).aminmax())
-    classes = len(labels) if labels else highest + 1
-    if lowest < 0 or highest >= classes:
-        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {lowest} to {highest}")
-    x, test_x = rows_of(torch.cat(xs)), rows_of(torch.cat(test_xs))
-    if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
-        raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
-    names = list(labels or (str(c) for c in range(classes)))
-    return Federation(name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said)
-
-
-def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """(x, y, x_test, y_test) of whatever the user gave for one client."""
-    if isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list)):
-        values = [torch.as_tensor(value) for value in given] + [None] * (4 - len(given))
-    else:
-        pairs = [given[i] for i in range(len(given))]
-        values = [
-            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-            torch.tensor([int(y) for _, y in pairs]),
-            None,
-            None,
-        ]
-    for at in (1, 3):
-        y = values[at]
-        if y is not None and (y.dim() != 1 or y.is_floating_point()):
-            raise BadRequest(
-                f"client {client} has labels of type {str(y.dtype).removeprefix('torch.')}; number the classes 0, 1, 2, …"
-            )
-    x, y, x_test, y_test = values
-    assert x is not None
-    assert y is not None
-    if len(x) != len(y):
-        raise BadRequest(f"client {client} has {len(x)} samples but {len(y)} labels")
-    return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
 
 
 def spelt(value: Any, home: Any) -> Any:

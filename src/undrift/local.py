@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from undrift import optimize
-from undrift.context import Batch, Tree, copied
+from undrift.bits import deterministic, drawing_from, rest_statistics
+from undrift.context import Batch, Tree, copied, finite_tree, moved
 from undrift.declare import Malformed, read
 from undrift.evaluate import judge
 from undrift.job import Desk, Job
@@ -46,32 +45,6 @@ def serve(site: Site, order: Order) -> Reply:
         reply = Reply(order.round, order.client).failed("exception", detail, traceback.format_exc())
     reply.seconds = time.perf_counter() - began
     return reply
-
-
-@contextmanager
-def deterministic(seed: int) -> Iterator[None]:
-    """One thread, the default generator seeded (dropout draws from it), both put back afterwards."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        with one_thread():
-            yield
-    finally:
-        torch.set_rng_state(state)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Two threads give other bits than one, and fight with the workers of other clients."""
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass
@@ -340,44 +313,3 @@ class Round:
 
 
 HOOKS = ("pick", "weigh", "logits", "loss", "gradient", "also", "trains")
-
-
-def rest_statistics(module: torch.nn.Module) -> None:
-    for child in module.modules():
-        if isinstance(child, torch.nn.modules.batchnorm._BatchNorm):
-            child.eval()
-
-
-@contextmanager
-def drawing_from(state: torch.Tensor) -> Iterator[None]:
-    """The default generator on a stream of its own, whose position is kept in `state`."""
-    main = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
-        yield
-    finally:
-        state.copy_(torch.get_rng_state())
-        torch.set_rng_state(main)
-
-
-def moved(tree: Tree, device: torch.device) -> Tree:
-    """A tree with its tensors where the model is."""
-    if device.type == "cpu":
-        return tree
-    if isinstance(tree, torch.Tensor):
-        return tree.to(device)
-    if isinstance(tree, dict):
-        return {key: moved(value, device) for key, value in tree.items()}
-    return [moved(value, device) for value in tree] if isinstance(tree, list) else tree
-
-
-def finite_tree(tree: Tree) -> bool:
-    if isinstance(tree, torch.Tensor):
-        return not tree.is_floating_point() or bool(torch.isfinite(tree).all())
-    if isinstance(tree, float):
-        return math.isfinite(tree)
-    if isinstance(tree, dict):
-        return all(finite_tree(value) for value in tree.values())
-    if isinstance(tree, list):
-        return all(finite_tree(value) for value in tree)
-    return True

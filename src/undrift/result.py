@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from undrift.aggregate import World
+from undrift.bits import deterministic
 from undrift.errors import BadRequest
-from undrift.local import Round, deterministic
+from undrift.local import Round
 from undrift.orders import Order
 from undrift.setup import Setup
 from undrift.store.vault import Vault

@@ -18,6 +18,7 @@ import torch
 
 from undrift import text
 from undrift.aggregate import World
+from undrift.bits import one_thread
 from undrift.engine.base import Engine
 from undrift.engine.faulty import Faulty
 from undrift.engine.inline import Inline
@@ -25,7 +26,6 @@ from undrift.engine.processes import Processes
 from undrift.engine.spawn import Worker, cores, start_workers
 from undrift.errors import BadRequest
 from undrift.federation import Federation
-from undrift.local import one_thread
 from undrift.loop import Loop, Watcher
 from undrift.options import FIELDS, Options, from_keywords, write_toml
 from undrift.result import Result

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from undrift.bench.bare import Bare, Work, fashion, works
+from undrift.bits import one_thread
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
 from undrift.federation import Federation
-from undrift.local import one_thread
 from undrift.loop import Loop
 from undrift.options import from_keywords
 from undrift.partition import dirichlet
