@@ -112,7 +112,7 @@ class Runner:
                 command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())]
             command += ["--work", work, "--variant", variant, "--rounds", str(rounds), "--data", str(folder)]
             self.process = subprocess.Popen(
-                [*command, "--gate", str(path)], stdout=lines, stderr=lines, env=self.words()
+                [*command, "--gate", str(path)], stdout=lines, stderr=lines, env=self.words(), start_new_session=True
             )
             self.lines: list[socket.socket] = []
             try:
@@ -237,7 +237,8 @@ def main() -> None:
         except (subprocess.CalledProcessError, AssertionError) as error:
             failed = f"cannot be installed: {(getattr(error, 'stderr', '') or str(error)).strip()[-800:]}"
             results += [{"peer": peer, "work": work, "variant": "", "failed": failed} for work in given.works]
-    paired = {}
+    paired: dict[str, float] = {}
+    about = written(given.out, results, loads, paired, data)
     for work in given.works:
         variants = [(peer, variant) for peer in pythons for variant in VARIANTS.get(peer, [""])]
         groups = [
@@ -255,15 +256,21 @@ def main() -> None:
             if ours and pfl:
                 ratios = np.array(ours.seconds[WARM:]) / np.array(pfl.seconds[WARM:])
                 paired[work] = round(float(np.median(ratios)), 3)
+            about = written(given.out, results, loads, paired, data)
             for entry in results[-len(runners) :]:
                 print({key: entry[key] for key in list(entry)[:7]}, file=sys.stderr, flush=True)
+    print(table(results, given.works, about))
+
+
+def written(out: Path, results: list[dict], loads: list[float], paired: dict[str, float], data: str) -> dict:
+    """results.json, after every group: a long run that is stopped has not run for nothing."""
     about = {
         "date": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "data": data,
         "load_before": [round(load, 1) for load in loads], "undrift_over_pfl": paired,
         "command": "python " + " ".join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
     }  # fmt: skip
-    given.out.write_text(json.dumps({**about, "results": results}, indent=1, ensure_ascii=False) + "\n")
-    print(table(results, given.works, about))
+    out.write_text(json.dumps({**about, "results": results}, indent=1, ensure_ascii=False) + "\n")
+    return about
 
 
 def table(results: list[dict], works: list[str], about: dict) -> str:

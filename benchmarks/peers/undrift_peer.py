@@ -7,11 +7,12 @@ round, which is one more than the others run and is not counted.
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from importlib.metadata import version
 
 import torch
-from common import DECAY, LR, MOMENTUM, Task, task
+from common import DECAY, LR, MOMENTUM, InSession, Task, task
 
 import undrift as ud
 
@@ -30,6 +31,7 @@ class Given:
 
 
 def main() -> None:
+    subprocess.Popen = InSession
     work = task()
     rows, y = torch.from_numpy(work.x), torch.from_numpy(work.y)
     x = rows.view(-1, 28, 28, 1) if work.work == "b" else rows
