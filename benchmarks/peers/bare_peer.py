@@ -1,4 +1,4 @@
-"""The bare loop on the same cohorts: what the training itself costs (benchmarks/bare.py)."""
+"""The bare loop on the same cohorts: what the training itself costs (undrift/bench/bare.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import InSession, task
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2] / "src" / "undrift" / "bench"))
 import bare
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(ROOT / "src" / "undrift" / "bench")]  # the bare loop imports nothing of ours
 from bare import KEEP_PAGES, fashion  # noqa: E402
 from common import CLIENTS, COHORT  # noqa: E402
 

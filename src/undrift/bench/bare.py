@@ -103,9 +103,10 @@ def trainer(work: Work) -> Callable[[int, int], None]:
             torch._foreach_copy_(parameters, initial)
         torch._foreach_zero_(buffers)
         sgd.state.clear()
+        draw.manual_seed(seed)
         part = torch.from_numpy(work.parts[client])
         for _ in range(work.epochs):
-            rows = part[torch.randperm(len(part), generator=draw.manual_seed(seed))]
+            rows = part[torch.randperm(len(part), generator=draw)]
             inputs, labels = x.index_select(0, rows), y.index_select(0, rows)
             if work.model == "cnn":  # height × width × channels in memory: channels-last by its strides
                 inputs = inputs.view(-1, 28, 28, 1).permute(0, 3, 1, 2)
