@@ -112,7 +112,7 @@ class Desktop:
             if defines(part, "gather"):
                 part.gather(self.window(part), replies.of(part.key))
         vector = server.step(self.window(server), mixed, replies.of(server.key)).detach().clone()
-        if not torch.isfinite(vector[torch.isfinite(world.vector)]).all():
+        if not sound(vector, world.vector):
             events.append((world.round, None, "nonfinite", "the server's step gave a vector that is not finite; "
                            "the model stays as it is"))  # fmt: skip
             return replace(world, round=world.round + 1), events
@@ -131,13 +131,13 @@ class Desktop:
         part = self.plan.method.one("weighting")
         if len(replies) > 1:
             raw = part.weights(self.window(part), replies.of(part.key)).double()
-            sound = [i for i in range(len(replies)) if math.isfinite(raw[i])]
-            for i in set(range(len(replies))) - set(sound):
+            usable = [i for i in range(len(replies)) if math.isfinite(raw[i])]
+            for i in set(range(len(replies))) - set(usable):
                 events.append(
                     (self.world.round, replies.ids[i], "nonfinite", f"{part.name} gave it the weight {raw[i]}")
                 )
-            if len(sound) < len(replies):
-                replies, raw = replies.only(sound), raw[sound]
+            if len(usable) < len(replies):
+                replies, raw = replies.only(usable), raw[usable]
         else:
             raw = torch.ones(len(replies), dtype=torch.float64)
         weights, why = normalised(raw.tolist(), replies.n)
@@ -183,11 +183,13 @@ def quarantined(order: Order, reply: Reply) -> str:
         return "empty"
     if not math.isfinite(reply.loss) or not math.isfinite(reply.last):
         return "nonfinite"
-    # Buffers may hold ±inf by design: only where the sent value was finite must the answer be.
-    sound = torch.isfinite(reply.vector)
-    if not sound.all() and not sound[torch.isfinite(order.vector)].all():
-        return "nonfinite"
-    return ""
+    return "" if sound(reply.vector, order.vector) else "nonfinite"
+
+
+def sound(vector: torch.Tensor, before: torch.Tensor) -> bool:
+    """Finite wherever it was finite before: buffers may hold ±inf by design."""
+    finite = torch.isfinite(vector)
+    return bool(finite.all()) or bool(finite[torch.isfinite(before)].all())
 
 
 def replies_of(orders: Sequence[Order], answers: Sequence[Reply]) -> Replies:

@@ -140,7 +140,8 @@ class Round:
         elif not done.steps:
             reply = reply.failed("empty", "not a single step was possible")
         else:
-            self.tell(**vars(done), trained=self.model.vector.clone())
+            self.trained = self.model.vector.clone()
+            self.tell(**vars(done), trained=self.trained)
             reply.a, reply.loss, reply.last = done.a, done.mean_loss, done.last_loss
             reply = self.finish(reply)
         reply.notes, reply.passes, reply.steps = self.desk.notes, self.desk.passes, done.steps
@@ -247,7 +248,7 @@ class Round:
 
     def finish(self, reply: Reply) -> Reply:
         """Row 8: new states, messages, what is uploaded, and the judgement of what the client holds (stage L2)."""
-        plan, trained = self.plan, self.model.vector.clone()
+        plan, trained = self.plan, self.trained
         new_states: dict[str, Tree] = {}
         for seat in self.seats:
             after, message = seat.part.finish(seat.job, seat.scratch, seat.state)

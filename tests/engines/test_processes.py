@@ -137,10 +137,13 @@ def test_a_plain_script_without_a_main_guard_and_with_its_own_model_runs_on_proc
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_orders_go_longest_first_in_pieces_of_about_equal_cost():
-    orders = [Order("train", 0, k, torch.zeros(1), {}, size=size) for k, size in enumerate([1, 100, 1, 50, 1, 1])]
+def test_orders_go_longest_first_in_pieces_that_shrink():
+    sizes = [1] * 90 + [30, 50]
+    orders = [Order("train", 0, k, torch.zeros(1), {}, size=size) for k, size in enumerate(sizes)]
     chunks = chunked(orders, workers=2)
-    assert chunks[0] == [1]
-    assert chunks[1] == [3]
-    assert sorted(p for chunk in chunks for p in chunk) == list(range(6))
-    assert len(chunks) < len(orders)
+    assert chunks[:2] == [[91], [90]]
+    assert sorted(p for chunk in chunks for p in chunk) == list(range(92))
+    costs = [sum(sizes[p] for p in chunk) for chunk in chunks]
+    assert costs == sorted(costs, reverse=True)
+    assert len(chunks) < len(orders) / 2
+    assert costs[-1] == 1

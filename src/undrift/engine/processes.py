@@ -19,7 +19,7 @@ from undrift.errors import RunFailed
 TRIES = 3  # for one order, before the run gives up
 AHEAD = 2  # chunks a worker has at hand, so that it never waits for the next
 EXCHANGES = itertools.count()
-CHUNKS = 8  # per worker and exchange: large enough to pay, small enough to balance
+SHRINK = 4  # a piece is this part of a worker's share of what is left
 
 
 class Processes(Engine):
@@ -62,7 +62,8 @@ class Processes(Engine):
         left = len(orders)
         while left:
             for worker in self.workers:
-                while queue and len(worker.chunks) < AHEAD:
+                # The last pieces wait for whoever is free first, so that nobody idles beside a full queue.
+                while queue and len(worker.chunks) < (AHEAD if len(queue) > self.count else 1):
                     self._send(worker, orders, queue.popleft())
             pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.workers}
             for pipe in wait(list(pipes)):
@@ -123,16 +124,18 @@ class Processes(Engine):
 
 
 def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
-    """Positions, longest first, in pieces of about equal cost: a small order alone would cost more to send than to do."""
+    """Positions, longest first, in pieces that shrink with what is left: a small order alone would cost more to send than
+    to do, and large pieces at the end would leave the other workers idle."""
     queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
-    goal = sum(order.size for order in orders) / (workers * CHUNKS)
+    left = sum(order.size for order in orders)
     chunks: list[list[int]] = []
-    cost = 0.0
+    goal = cost = 0.0
     for position in queue:
-        if chunks and cost + orders[position].size <= goal:
-            chunks[-1].append(position)
-            cost += orders[position].size
-        else:
-            chunks.append([position])
-            cost = orders[position].size
+        size = orders[position].size
+        if not chunks or cost + size > goal:
+            left -= cost
+            chunks.append([])
+            goal, cost = left / (workers * SHRINK), 0.0
+        chunks[-1].append(position)
+        cost += size
     return chunks
