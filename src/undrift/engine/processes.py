@@ -57,14 +57,14 @@ class Processes(Engine):
     def work(self, orders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         self._exchange = next(EXCHANGES)
         self._arena.turn()
+        for worker in self.workers:
+            worker.given = 0
         queue = deque(chunked(orders, self.count))
         tries = [0] * len(orders)
         left = len(orders)
         while left:
-            for worker in self.workers:
-                # The last pieces wait for whoever is free first, so that nobody idles beside a full queue.
-                while queue and len(worker.chunks) < (AHEAD if len(queue) > self.count else 1):
-                    self._send(worker, orders, queue.popleft())
+            while queue and (worker := self._next(len(queue))):
+                self._send(worker, orders, queue.popleft())
             pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.workers}
             for pipe in wait(list(pipes)):
                 worker = pipes[pipe]
@@ -88,10 +88,18 @@ class Processes(Engine):
                     left -= 1
                     yield position, reply
 
+    def _next(self, queued: int) -> Worker | None:
+        """Who gets the next piece: whoever has nothing to do; else, ahead of time, whoever was given the least so far (it
+        will be free first, if sizes tell). The last pieces are not given ahead: sizes do not tell everything."""
+        idle = [worker for worker in self.workers if not worker.chunks]
+        worker = min(idle or self.workers, key=lambda worker: worker.given)
+        return worker if idle or (queued > self.count and len(worker.chunks) < AHEAD) else None
+
     def _send(self, worker: Worker, orders: Sequence[Any], positions: list[int]) -> None:
         number = positions[0]
         worker.chunks[number] = positions
         worker.order.append(number)
+        worker.given += sum(orders[position].size for position in positions)
         content = [(position, self.with_state(orders[position])) for position in positions]
         with contextlib.suppress(OSError):  # a dead worker shows when its answer is waited for
             worker.pipe.send_bytes(pack(("work", self._exchange, content), self._arena))

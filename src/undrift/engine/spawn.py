@@ -23,6 +23,7 @@ class Worker:
     pipe: Connection
     chunks: dict[int, list[int]] = field(default_factory=dict)  # number -> positions it is working on
     order: deque[int] = field(default_factory=deque)  # of those numbers, as they were sent
+    given: int = 0  # samples, in this exchange
 
 
 def cores() -> int:
