@@ -132,9 +132,9 @@ class Round:
                 seat.scratch = seat.part.begin(seat.job, seat.state, seat.told)
         self.model.load(self.start, self.order.integers)
         assert self.model.intact(), "the module's tensors are no longer views of its vector"
-        began = time.perf_counter()
+        began, scored = time.perf_counter(), self.desk.scoring
         done = self.steps()
-        training = time.perf_counter() - began
+        training = time.perf_counter() - began - (self.desk.scoring - scored)
         if done.skipped >= PATIENCE or (done.skipped and not done.steps):
             reply = reply.failed("nonfinite", f"the loss was not finite in {done.skipped} steps")
         elif not done.steps:
@@ -145,7 +145,7 @@ class Round:
             reply.a, reply.loss, reply.last = done.a, done.mean_loss, done.last_loss
             reply = self.finish(reply)
         reply.notes, reply.passes, reply.steps = self.desk.notes, self.desk.passes, done.steps
-        reply.spent = {"training": training, "scoring": self.desk.scoring}
+        reply.spent |= {"training": training, "scoring": self.desk.scoring}
         return reply
 
     def steps(self) -> Done:
@@ -273,7 +273,9 @@ class Round:
         reply.vector = self.without_private(trained).cpu()
         reply.integers = self.model.integers()
         if self.order.judge:
+            began = time.perf_counter()
             reply.verdicts = judge.client(self.site, self.order, self.mixture(trained), self.model.integers())
+            reply.spent["judging"] = time.perf_counter() - began
         return reply
 
     def hold(self) -> Reply:

@@ -37,7 +37,7 @@ class Clock:
     def lap(self, name: str, replies: Sequence[Reply] = ()) -> None:
         now = time.perf_counter()
         self.spent[name] = self.spent.get(name, 0.0) + now - self._last
-        for kind in ("training", "scoring"):
+        for kind in ("training", "scoring", "judging"):
             self.spent[kind] = self.spent.get(kind, 0.0) + sum(reply.spent.get(kind, 0.0) for reply in replies)
         self._last = now
 

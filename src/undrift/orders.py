@@ -64,7 +64,7 @@ class Reply:
     logits: torch.Tensor | None = None  # "judge"
     passes: int = 0
     seconds: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)  # "training", "scoring": seconds
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of "training", "scoring", "judging"
     failure: Failure | None = None
 
     def failed(self, kind: str, detail: str, traceback: str = "") -> Reply:
