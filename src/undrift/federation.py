@@ -41,8 +41,7 @@ class Federation:
         spec: dict[str, Any] | None = None,
         record: dict[str, Any] | None = None,
         scale: tuple[Sequence[float], Sequence[float]] | None = None,
-        domains: Sequence[str] = (),
-        test_domain: np.ndarray | None = None,
+        domains: dict[str, np.ndarray] | None = None,
     ) -> None:
         self.name, self.labels, self.parts, self.seed, self.validation = name, tuple(labels), parts, seed, validation
         self.x, self.y = train
@@ -53,8 +52,7 @@ class Federation:
         self.spec = spec  # the words that make it again; None where it was made of objects
         self.record = record or {}
         self.scale = scale  # (mean, deviation) the inputs were standardised with
-        self.domains = tuple(domains)  # the names of the domains; who belongs where is record["domain"]
-        self.test_domain = test_domain  # the domain of every test sample, where there are domains
+        self.domains = domains or {}  # rows of the test set by domain; which client is of which is record["domain"]
         self._slices = slices
         self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
 
@@ -278,7 +276,8 @@ def federate(
         (rows_of(source.standardised(test_x)), torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
         parts, source.classes, slices, seed, validation, proxy_rows, torch.from_numpy(y), permutations,
         spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
-        (source.mean, source.std), names, test_domain,
+        (source.mean, source.std),
+        {} if test_domain is None else {name: np.flatnonzero(test_domain == i) for i, name in enumerate(names)},
     )  # fmt: skip
 
 

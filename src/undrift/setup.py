@@ -176,6 +176,8 @@ def augmentation(given: Any, federation: Federation) -> Any:
     """Augmentations work on pictures in 0…1; what the network sees is standardised."""
     if given is None or callable(given):
         return given
+    if federation.x.dim() != 4:
+        raise BadRequest(f"--augment changes pictures, but {federation.name} is a table; leave it out")
     from undrift.environment import augment
 
     steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})

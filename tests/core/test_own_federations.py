@@ -44,9 +44,9 @@ def test_owners_and_domains_do_not_get_mixed_up(tmp_path):
     assert ud.federate(path, "natural").clients == 3
     assert ud.federate(path, "by_domain").clients == 2
     federation = ud.federate(path, "by_domain", 4)
-    assert federation.domains == ("0", "1")
+    assert list(federation.domains) == ["0", "1"]
+    assert sum(map(len, federation.domains.values())) == len(federation.test_y)
     assert federation.record["domain"] == [0, 1, 0, 1]
-    assert len(federation.test_domain) == len(federation.test_y)
 
 
 def test_a_run_on_an_npz_is_repeated_by_its_run_toml(tmp_path):

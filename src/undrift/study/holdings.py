@@ -18,7 +18,7 @@ def describe(federation: Federation) -> dict[str, Any]:
     sizes = counts.sum(1)
     shares = counts / np.maximum(sizes[:, None], 1)
     wrong = federation.y.numpy() != federation.clean_y.numpy()
-    domain = federation.record.get("domain")
+    domain, names = federation.record.get("domain"), list(federation.domains)
     return {
         "data": federation.name,
         "clients": federation.clients,
@@ -29,7 +29,7 @@ def describe(federation: Federation) -> dict[str, Any]:
         "gini": gini(sizes),
         "noise_rate": [float(wrong[federation.rows(client)].mean()) for client in clients],
         "permuted": sorted(federation.permutations),
-        "domain": None if domain is None else [federation.domains[domain[client]] for client in clients],
+        "domain": None if domain is None else [names[domain[client]] for client in clients],
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
         "record": {
             key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))
