@@ -78,15 +78,16 @@ class Chrome:
 
     def open(self, page: Path) -> None:
         """Load a page; `said` then holds every error of its console."""
-        self.said, self.loaded = [], False
+        self.said = []
         self.ask("Page.navigate", url=f"file://{page}")
+        self.loaded = False  # only now: an event of the page before may have come in between
         while not self.loaded:
             self._next()
 
     def value(self, expression: str) -> Any:
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 10.0) -> bool:
+    def until(self, expression: str, seconds: float = 30.0) -> bool:
         """Whether the expression becomes true in time."""
         end = time.monotonic() + seconds
         while not (found := bool(self.value(expression))) and time.monotonic() < end:

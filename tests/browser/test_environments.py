@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,19 +40,57 @@ ENVIRONMENTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def here():
+# A process of its own builds the pages, so that the browser looks at one while the next is made.
+BUILDER = """
+import json, sys
+from undrift.cli import command
+for line in sys.stdin:
+    if command(json.loads(line)):
+        sys.exit(1)
+    sys.stdout.flush()
+"""
+
+
+class Builder:
+    """Pages of environments, in the order asked for, and what `undrift data show --json` printed of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.asked, self.found = folder, list[tuple](), dict[tuple, dict]()
+        self.process = subprocess.Popen([sys.executable, "-c", BUILDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, environment: tuple) -> None:
+        partition, noise, domains = environment
+        words = ["data", "show", "fashion-mnist", partition, "--clients", "100", "--json", "--html", str(self.page(environment))]
+        words += ["--noise", noise] if noise else []
+        words += ["--domains", domains] if domains else []
+        self.asked.append(environment)
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+
+    def page(self, environment: tuple) -> Path:
+        return self.folder / f"{ENVIRONMENTS.index(environment)}.html"
+
+    def json(self, environment: tuple) -> dict:
+        while environment not in self.found:
+            self.found[self.asked[len(self.found)]] = json.loads(self.process.stdout.readline())
+        return self.found[environment]
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def builder(request, tmp_path_factory):
     if not os.environ.get("UNDRIFT_DATA"):
         pytest.skip("UNDRIFT_DATA names no folder with the real data sets")
-
-
-def shown(data, partition, noise, domains, page, capsys, clients=("--clients", "100")):
-    """What `undrift data show --json` prints, having written the page."""
-    words = ["data", "show", data, partition, *clients, "--json", "--html", str(page)]
-    words += ["--noise", noise] if noise else []
-    words += ["--domains", domains] if domains else []
-    assert command(words) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
+    with contextlib.closing(Builder(tmp_path_factory.mktemp("pages"))) as builder:
+        for item in request.session.items:
+            if item.parent is request.node and (spec := getattr(item, "callspec", None)):
+                builder.ask((spec.params["partition"], spec.params["noise"], spec.params["domains"]))
+        yield builder
 
 
 def drawn(chrome, page, found):
@@ -65,8 +107,8 @@ def drawn(chrome, page, found):
 
 
 @pytest.mark.parametrize(("partition", "noise", "domains"), ENVIRONMENTS, ids=str)
-def test_the_page_of_an_environment(partition, noise, domains, chrome, tmp_path, capsys):
-    found = shown("fashion-mnist", partition, noise, domains, tmp_path / "page.html", capsys)
+def test_the_page_of_an_environment(partition, noise, domains, builder, chrome):
+    found = builder.json((partition, noise, domains))
     assert len(found["sizes"]) == len(found["class_counts"]) == len(found["noise_rate"]) == 100
     assert found["clients"] == 100
     assert found["sizes"] == np.sum(found["class_counts"], axis=1).tolist()
@@ -74,16 +116,16 @@ def test_the_page_of_an_environment(partition, noise, domains, chrome, tmp_path,
     assert 0 <= found["hellinger"] <= 1
     assert bool(found["permuted"]) == (noise is not None and "permute" in noise)
     assert (found["domain"] is None) == (domains is None)
-    drawn(chrome, tmp_path / "page.html", found)
+    drawn(chrome, builder.page((partition, noise, domains)), found)
 
 
 def test_the_page_of_clients_that_the_data_name(chrome, tmp_path, capsys):
-    from undrift.data import load
-
-    data, owners = load("fashion-mnist"), np.random.default_rng(0).integers(0, 100, 6000)
-    np.savez(tmp_path / "sites.npz", x_train=data.x_train[:6000], y_train=data.y_train[:6000], client=owners,
-             x_test=data.x_test[:500], y_test=data.y_test[:500])  # fmt: skip
+    draw = np.random.default_rng(0)
+    owners = draw.integers(0, 100, 6000)
+    np.savez(tmp_path / "sites.npz", x=draw.integers(0, 256, (6000, 28, 28), dtype=np.uint8), y=draw.integers(0, 10, 6000),
+             client=owners, x_test=np.zeros((10, 28, 28), dtype=np.uint8), y_test=np.arange(10))  # fmt: skip
     page = tmp_path / "page.html"
-    found = shown(str(tmp_path / "sites.npz"), "natural", None, None, page, capsys, clients=())
+    assert command(["data", "show", str(tmp_path / "sites.npz"), "natural", "--json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert found["sizes"] == np.bincount(owners).tolist()
     drawn(chrome, page, found)

@@ -71,5 +71,7 @@ def holdings(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any:
         text=[f"client {k}: {n} of {labels[c]}" for k, c, n in cells], hoverinfo="text",
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False)
+    fig.update_xaxes(range=[-1, len(counts)])  # as wide as the bars of the sizes below it
+    fig.update_traces(cliponaxis=False)
     fig.update_yaxes(categoryorder="array", categoryarray=list(labels))
     return fig

@@ -34,9 +34,9 @@ def one(federation: Federation, found: dict[str, Any], client: int) -> str:
     chosen = order[np.linspace(0, len(rows) - 1, min(EACH, len(rows))).round().astype(int)]
     wrong = federation.y.numpy()[rows] != federation.clean_y.numpy()[rows]
     pictures = "".join(
-        f"<img alt='' title='{html.escape(federation.labels[labels[i]], quote=True)}' src='{source(federation, rows[i])}'"
+        f"<img alt='' title='{html.escape(federation.labels[labels[i]], quote=True)}' src='{png(pixels)}'"
         f"{' class=wrong' if wrong[i] else ''}>"
-        for i in chosen
+        for i, pixels in zip(chosen, grey_levels(federation, rows[chosen]))
     )
     kind = [found["domain"][client]] if found["domain"] else []
     kind += ["classes permuted"] if client in federation.permutations else []
@@ -44,17 +44,23 @@ def one(federation: Federation, found: dict[str, Any], client: int) -> str:
     return f"<figure><figcaption>{html.escape(words)}</figcaption>{pictures}</figure>"
 
 
-def source(federation: Federation, row: int) -> str:
-    """One sample as a PNG inside the page."""
-    from PIL import Image
-
-    x = federation.x[row]  # height, width, channels
+def grey_levels(federation: Federation, rows: np.ndarray) -> np.ndarray:
+    """Samples as uint8 (n, height, width) or (n, height, width, 3)."""
+    x = federation.x[torch.from_numpy(np.ascontiguousarray(rows))]
     if federation.scale is not None:
         mean, std = (torch.tensor(values) for values in federation.scale)
         x = x * std + mean
     else:  # the user's own: nobody knows what black and white are
-        x = (x - x.min()) / (x.max() - x.min()).clamp(min=1e-9)
-    grey = x.clamp(0, 1).mul(255).round().byte().numpy()
+        low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
+        x = (x - low) / (high - low).clamp(min=1e-9)
+    levels: np.ndarray = x.clamp(0, 1).mul(255).round().byte().numpy()
+    return levels if levels.shape[3] == 3 else levels[..., 0]
+
+
+def png(pixels: np.ndarray) -> str:
+    """One picture inside the page."""
+    from PIL import Image
+
     file = io.BytesIO()
-    Image.fromarray(grey[..., 0] if grey.shape[2] != 3 else grey).save(file, "PNG")
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
