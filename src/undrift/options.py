@@ -15,7 +15,7 @@ import tomli_w
 
 from undrift.errors import BadRequest, unknown
 
-NOT_YET = ("domains", "unseen", "diagnose", "ood")  # options whose work is still to come: refused, never ignored
+NOT_YET = ("unseen", "diagnose", "ood")  # options whose work is still to come: refused, never ignored
 
 
 def option(default: Any, help: str, flag: str | None = None) -> Any:
@@ -30,8 +30,8 @@ class Options:
     data: Any = option("digits", "a data set's name, a .npz file, or a folder of images")
     partition: Any = option("dirichlet(0.3)", "how the samples are dealt to clients")
     clients: int = option(20, "how many clients")
-    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)")
-    domains: Any = option(None, "feature skew: what each client's pictures look like")
+    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), joined by +")
+    domains: Any = option(None, "feature skew, one look per client in turn: identity+inverted+rotated(45)")
     faults: Any = option(None, "what goes wrong on purpose: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)")
     validation: float = option(0.0, "share of each client's training data held out for choices")
     proxy: float = option(0.0, "share of the training data given to the server")

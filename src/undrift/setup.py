@@ -72,6 +72,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         private_integers=frozenset(names & set(flat.layout.integers)),
     )  # fmt: skip
     said = [*composed.said, *flat.layout.notes]
+    if share := federation.record.get("test_share"):
+        said.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
     for problem in composed.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)
@@ -174,22 +176,18 @@ def augmentation(given: Any, federation: Federation) -> Any:
     """Augmentations work on pictures in 0…1; what the network sees is standardised."""
     if given is None or callable(given):
         return given
+    if federation.x.dim() != 4:
+        raise BadRequest(f"--augment changes pictures, but {federation.name} is a table; leave it out")
     from undrift.environment import augment
 
-    table = {name: getattr(augment, name) for name in augment.__all__}
-    steps = [text.build("augmentation", call, table) for _, call in text.parse_method(given)]
+    steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
     return whole if federation.scale is None else augment.around(whole, *federation.scale)
 
 
 def faults_of(given: Any) -> list[Any]:
     """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
-    if given is None or isinstance(given, (list, tuple)):
-        return list(given or ())
-    if not isinstance(given, str):
-        return [given]
-    table = {name: getattr(faults, name) for name in faults.__all__}
-    return [text.build("fault", call, table) for _, call in text.parse_method(given)]
+    return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})
 
 
 def chooser(options: Options, clients: int) -> selection.Selection:

@@ -17,7 +17,7 @@ pre{background:#f4f6f8;padding:.7rem;overflow-x:auto;font-size:.85rem}@media pri
 
 
 def write(path: Path, title: str, sections: Sequence[tuple[str, Any]]) -> None:
-    """`sections`: (id, figure | table rows | text | ("pre", text)); each becomes an element with that id."""
+    """`sections`: (id, figure | table rows | text | ("pre", text) | ("html", markup)); each becomes an element with that id."""
     from plotly.offline import get_plotlyjs
 
     body = "\n".join(element(name, content) for name, content in sections)
@@ -35,7 +35,7 @@ def element(name: str, content: Any) -> str:
     if hasattr(content, "to_html"):
         inside = content.to_html(full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot")
     elif isinstance(content, tuple):
-        inside = f"<pre>{html.escape(content[1])}</pre>"
+        inside = content[1] if content[0] == "html" else f"<pre>{html.escape(content[1])}</pre>"
     elif isinstance(content, str):
         inside = f"<p class='note'>{'<br>'.join(html.escape(line) for line in content.splitlines())}</p>"
     else:
