@@ -45,7 +45,7 @@ def cells(seeds: int) -> list[tuple[str, str, float, int]]:
 
 def settings(data: str, rounds: int) -> dict:
     return {"data": data, "partition": "dirichlet(0.5)", "clients": 100, "cohort": 20, "rounds": rounds, "batch": 50,
-            "model": "mlp(100)", "lr": 0.05, "momentum": 0.0, "evaluate_every": rounds, "evaluate_clients": 0,
+            "model": "mlp(100)", "lr": 0.05, "momentum": 0.0, "evaluate_every": rounds, "evaluate_clients": 1,
             "engine": "inline"}  # fmt: skip
 
 
