@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from undrift.orders import Order
 from undrift.setup import Setup
 from undrift.store.vault import Vault
 from undrift.study import summary
+
+if TYPE_CHECKING:
+    from undrift.study.traces import Traces
 
 
 class Result:
@@ -98,6 +101,12 @@ class Result:
         from undrift.study.plots import trajectory
 
         return trajectory([(self.setup.method.name, self.rows)], metric)
+
+    def traces(self) -> Traces:
+        """What the parts saw (their notes) as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
+        from undrift.study.traces import traces
+
+        return traces(self.rows, self.setup.federation)
 
     def __repr__(self) -> str:
         accuracy = "—" if self.accuracy is None else f"{self.accuracy:.4f}"

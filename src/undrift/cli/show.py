@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json as json_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-BLOCKS = "▁▂▃▄▅▆▇█"
+if TYPE_CHECKING:
+    from undrift.study.traces import Traces
 
 
 def add(app: typer.Typer) -> None:
@@ -16,6 +19,10 @@ def add(app: typer.Typer) -> None:
 
 def show(
     run: str = typer.Argument(..., help="the run's folder"),
+    traces: bool = typer.Option(
+        False, "--traces", help="what the parts saw: scores, losses, weights … over the rounds"
+    ),
+    html: str | None = typer.Option(None, "--html", help="write table, curves and traces as a page here"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
 ) -> None:
     """What a run did: method, stages, curve, who was left out."""
@@ -25,6 +32,7 @@ def show(
     from undrift.store.record import Record
     from undrift.study.summary import client_stage, global_stage
     from undrift.study.tables import legend, stage_table, text_table
+    from undrift.study.traces import sparkline
 
     folder = run_folder(run)
     options = read_toml(folder / "run.toml")
@@ -60,15 +68,31 @@ def show(
         who = "" if client is None else f" client {client}"
         typer.echo(f"round {round}:{who} {kind}: {detail}")
     record.close()
+    if traces or html is not None:
+        found = seen(folder)
+        if traces:
+            typer.echo(f"\n{found}")
+        if html is not None:
+            from undrift.study import page, plots
+
+            reader = functools.partial(rows_of, folder)
+            page.write(Path(html), f"{folder.name}: {options['method']}", [
+                ("table", stage_table([summary])), ("legend", legend()),
+                ("curves", plots.trajectory([(options["method"], reader)])), *found.sections(),
+            ])  # fmt: skip
+            typer.echo(f"page in {html}", err=True)
 
 
-def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve in one line of text.
+def seen(folder: Path) -> Traces:
+    """The run's traces; without the weights against what the clients hold where the federation cannot be made again."""
+    from undrift.errors import BadRequest
+    from undrift.reopen import remade
+    from undrift.result import rows_of
+    from undrift.study.traces import traces
 
-    >>> sparkline([0.0, 0.5, 1.0])
-    '▁▅█'
-    """
-    step = max(1, -(-len(values) // width))
-    values = values[::step]
-    low, high = min(values), max(values)
-    return "".join(BLOCKS[min(7, int(8 * (v - low) / ((high - low) or 1)))] for v in values)
+    federation = None
+    try:
+        federation = remade(folder, None, None, None).federation
+    except BadRequest as error:
+        typer.echo(f"weights are not shown against what the clients hold: {error}", err=True)
+    return traces(functools.partial(rows_of, folder), federation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from undrift.federation import Federation
 
@@ -35,6 +37,22 @@ def describe(federation: Federation) -> dict[str, Any]:
             key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))
         },
     }
+
+
+def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int, float]]:
+    """What a client's weight may be compared with: {fact: {client: value}}, of the first thousand clients."""
+    everyone = np.bincount(federation.y.numpy(), minlength=federation.classes) / len(federation.y)
+    found: dict[str, dict[int, float]] = {
+        "size": {}, "label entropy": {}, "label Hellinger distance": {}, "noise rate": {},
+    }  # fmt: skip
+    for client in clients[:MOST]:
+        y = federation.train_labels(client)
+        shares = np.bincount(y, minlength=federation.classes) / max(1, len(y))
+        found["size"][client] = len(y)
+        found["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
+        found["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * everyone).sum())))
+        found["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
+    return found
 
 
 def mean_hellinger(shares: np.ndarray) -> float:
