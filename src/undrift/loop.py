@@ -89,6 +89,7 @@ class Loop:
         answers, events = self.quarantine(orders, replies)
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
         after, more = desk.next_world(orders, answers)
+        self.vault.forget_rows(world, after)
         self.clock.lap("aggregation")
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
         self.clock.lap("evaluation")
@@ -105,7 +106,7 @@ class Loop:
             Order(
                 "train", world.round, client, desk.sent_to(client, position), world.integers,
                 desk.told(broadcasts, client), world.versions.get(("state", client)),
-                self.vault.keep_round(client, world), judge=("own", "global") if client in judged else (),
+                self.vault.keep_round("state", client, world), judge=("own", "global") if client in judged else (),
                 size=int(self.setup.federation.sizes[client]),
             )
             for position, client in enumerate(cohort)

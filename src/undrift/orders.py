@@ -62,7 +62,9 @@ class Reply:
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     verdicts: dict[str, dict[str, float]] = field(default_factory=dict)  # data -> metric -> value
     logits: torch.Tensor | None = None  # "judge"
-    passes: int = 0
+    looked: int = 0  # samples that passed through networks beside training, to be scored
+    looked_in_epochs: int = 0  # of these, while it trained
+    learned: int = 0  # samples trained on, those of a second model included
     seconds: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)  # seconds of "training", "scoring", "judging"
     failure: Failure | None = None

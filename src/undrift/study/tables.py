@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 COLUMNS = (
@@ -41,8 +41,9 @@ def legend() -> str:
     return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
 
 
-def text_table(rows: Sequence[Sequence[str]]) -> str:
+def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """Columns of words stand left, those of numbers right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
-             for row in rows]  # fmt: skip
+    lines = ["  ".join(cell.ljust(w) if i in words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+             .rstrip() for row in rows]  # fmt: skip
     return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])
