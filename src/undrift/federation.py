@@ -40,6 +40,7 @@ class Federation:
         spec: dict[str, Any] | None = None,
         record: dict[str, Any] | None = None,
         scale: tuple[Sequence[float], Sequence[float]] | None = None,
+        unseen: int = 0,
     ) -> None:
         self.name, self.labels, self.parts, self.seed, self.validation = name, tuple(labels), parts, seed, validation
         self.x, self.y = train
@@ -51,11 +52,23 @@ class Federation:
         self.record = record or {}
         self.scale = scale  # (mean, deviation) the inputs were standardised with
         self._slices = slices
-        self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
+        self.unseen = unseen  # so many of the last parts belong to clients that never train
+        self.domains: dict[str, np.ndarray] = {}  # rows of the test set by domain, where there are domains
+        self.ood: tuple[str, torch.Tensor] | None = None  # name and samples of another data set, for diagnosis
+        self.sizes = (
+            sizes_of(parts)[: self.clients]
+            if not validation
+            else np.array([len(self.rows(k)) for k in range(self.clients)])
+        )
 
     @property
     def clients(self) -> int:
-        return len(self.parts)
+        """Those that train; newcomers have the numbers after them."""
+        return len(self.parts) - self.unseen
+
+    @property
+    def newcomers(self) -> range:
+        return range(self.clients, len(self.parts))
 
     @property
     def classes(self) -> int:
@@ -149,7 +162,7 @@ class Federation:
     @staticmethod
     def from_clients(
         clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,
-        seed: int = 0, validation: float = 0.0,
+        seed: int = 0, validation: float = 0.0, unseen: float = 0.0,
     ) -> Federation:  # fmt: skip
         """A federation from the user's own clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
 
@@ -157,7 +170,7 @@ class Federation:
         clients'. Inputs are taken as they are (float32, images channels first)."""
         from undrift.own import from_clients
 
-        return from_clients(clients, name, test_share, labels, seed, validation)
+        return from_clients(clients, name, test_share, labels, seed, validation, unseen)
 
 
 @lru_cache(maxsize=4)
@@ -180,6 +193,20 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
     if x.dim() == 3:
         x = x[:, None]
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x.contiguous()
+
+
+def unseen_last(share: float, clients: int, stream: np.random.Generator) -> tuple[Sequence[int], int]:
+    """(the clients in a new order, how many of the last never train): drawn at random, because a recipe may deal in
+    order (one domain after the other)."""
+    if not 0 <= share < 1:
+        raise BadRequest(f"unseen is a share of the clients, 0 ≤ unseen < 1, not {share}")
+    if not share:
+        return range(clients), 0
+    count = max(1, int(share * clients + 0.5))
+    if count >= clients:
+        raise BadRequest(f"unseen {share:g} of {clients} clients leaves nobody to train; hold out a smaller share")
+    held = set(stream.choice(clients, count, replace=False).tolist())
+    return [k for k in range(clients) if k not in held] + sorted(held), count
 
 
 def spelt(value: Any, home: Any) -> Any:
@@ -210,7 +237,7 @@ def federate(
     from undrift.environment import noise as noises
 
     spec = {"data": data, "partition": spelt(partition, partitions), "clients": clients, "noise": spelt(noise, noises),
-            "domains": domains, "validation": validation, "proxy": proxy, "data_seed": seed}  # fmt: skip
+            "domains": domains, "validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}  # fmt: skip
     if isinstance(partition, str):
         partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
     if isinstance(noise, str):
@@ -251,12 +278,23 @@ def federate(
         else:
             matrix = partitions.matrix(parts, y, len(source.classes))
             slices = partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
+    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
+    if newcomers and not lazy:  # clients of a lazy deal differ by their number alone: the last ones are as good as any
+        parts = [parts[k] for k in places]
+        slices = [slices[k] for k in places] if slices is not None else None
+        permutations = {new: permutations[old] for new, old in enumerate(places) if old in permutations}
+        record["unseen"] = list(places[-newcomers:])
     named = source.name if not isinstance(data, str) else data
-    return Federation(
+    federation = Federation(
         named,
         (rows_of(source.standardised(source.x_train)), torch.from_numpy(noisy)),
         (rows_of(source.standardised(source.x_test)), torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
         parts, source.classes, slices, seed, validation, proxy_rows, torch.from_numpy(y), permutations,
         spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
-        (source.mean, source.std),
+        (source.mean, source.std), newcomers,
     )  # fmt: skip
+    if source.domain_test is not None:
+        federation.domains = {
+            name: np.flatnonzero(source.domain_test == number) for number, name in enumerate(source.domains)
+        }
+    return federation

@@ -36,6 +36,10 @@ def serve(site: Site, order: Order) -> Reply:
         with deterministic(key(site.plan.seed, "local", order.round, order.client)):
             if order.work == "judge":
                 reply = judge.stretch(site, order)
+            elif order.work == "tune":
+                reply = judge.newcomer(site, order)
+            elif order.work == "diagnose":
+                reply = Reply(order.round, order.client, found=site.diagnostics[order.span[0]].work(site, order))
             else:
                 reply = Round(site, order).run()
     except Malformed as wrong:
@@ -82,6 +86,7 @@ class Round:
         self.held = own.get("held")
         self.buffer = own.get("momentum")
         self.new = order.state is None
+        self.judging = 0.0
         self.seats = [self.seat(part) for part in self.plan.method.at_client]
         self.personal = next((seat for seat in self.seats if seat.part.axis == "personalize"), None)
 
@@ -145,7 +150,7 @@ class Round:
             reply.a, reply.loss, reply.last = done.a, done.mean_loss, done.last_loss
             reply = self.finish(reply)
         reply.notes, reply.passes, reply.steps = self.desk.notes, self.desk.passes, done.steps
-        reply.spent = {"training": training, "scoring": self.desk.scoring}
+        reply.spent = {"training": training, "scoring": self.desk.scoring, "judging": self.judging}
         return reply
 
     def steps(self) -> Done:
@@ -273,7 +278,9 @@ class Round:
         reply.vector = self.without_private(trained).cpu()
         reply.integers = self.model.integers()
         if self.order.judge:
+            began = time.perf_counter()
             reply.verdicts = judge.client(self.site, self.order, self.mixture(trained), self.model.integers())
+            self.judging = time.perf_counter() - began
         return reply
 
     def hold(self) -> Reply:

@@ -15,7 +15,7 @@ import tomli_w
 
 from undrift.errors import BadRequest, unknown
 
-NOT_YET = ("domains", "unseen", "diagnose", "ood")  # options whose work is still to come: refused, never ignored
+NOT_YET = ("domains",)  # options whose work is still to come: refused, never ignored
 
 
 def option(default: Any, help: str, flag: str | None = None) -> Any:
@@ -35,7 +35,7 @@ class Options:
     faults: Any = option(None, "what goes wrong on purpose: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)")
     validation: float = option(0.0, "share of each client's training data held out for choices")
     proxy: float = option(0.0, "share of the training data given to the server")
-    unseen: float = option(0.0, "share of clients held out of training")
+    unseen: float = option(0.0, "share of clients that never train and are judged as newcomers")
     model: Any = option(None, "the network (default by data set), or package:function")
     rounds: int = option(50, "communication rounds")
     cohort: float | int | None = option(None, "clients per round: a share with a decimal point, else a number [0.5]")
@@ -64,7 +64,8 @@ class Options:
     evaluate_every: int = option(5, "judge clients (L1, L2) every so many rounds and at the last")
     evaluate_clients: Any = option("cohort", "whom to judge: cohort, a number of clients, or all")
     thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "ε of ρ: how many clients reach this accuracy")
-    diagnose: Any = option(None, "diagnostics to record")
+    metrics: Any = option(None, "your own metrics: package:function of (logits, y), joined by commas")
+    diagnose: Any = option(None, "diagnostics to record: gradients+drift+hessian(samples=500)")
     ood: Any = option(None, "a data set for out-of-distribution detection")
     stop_at: float | None = option(None, "end when validation accuracy reaches this")
     engine: str = option("auto", "auto, inline, processes, ray")
