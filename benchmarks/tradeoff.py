@@ -56,10 +56,10 @@ def drawn(runs: dict[str, dict[str, Any]], title: str) -> Any:
         colour = COLOURS[number % len(COLOURS)]
         stages = [summary["stages"][stage] for stage in ("L1", "L2")]
         x, y = ([stage[data]["mean"] for stage in stages] for data in ("acc_global", "acc_local"))
-        fig.add_scatter(x=x, y=y, mode="lines+markers+text", name=name, text=["", name], textposition="middle right",
+        fig.add_scatter(x=x, y=y, mode="lines+markers+text", name=name, text=[name, ""],
+                        textposition=("top center", "bottom center")[number % 2],
                         line={"color": colour, "dash": "dot", "width": 1},
-                        marker={"size": 11, "symbol": ["circle-open", "circle"], "color": colour},
-                        error_y={"array": [stage["acc_local"]["std"] for stage in stages], "thickness": 0.6, "width": 2})  # fmt: skip
+                        marker={"size": 11, "symbol": ["circle-open", "circle"], "color": colour, "line": {"width": 2}})  # fmt: skip
     fig.update_layout(height=640, hovermode="closest", legend={"orientation": "h", "y": -0.14})
     return fig
 
@@ -71,7 +71,7 @@ def picture(page: Path, target: Path) -> None:
         return
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000",
-                        "--window-size=1100,1010", f"--user-data-dir={profile}", f"--screenshot={target.resolve()}",
+                        "--window-size=1100,1080", f"--user-data-dir={profile}", f"--screenshot={target.resolve()}",
                         f"file://{page.resolve()}"], check=True, capture_output=True, timeout=120)  # fmt: skip
 
 
@@ -100,9 +100,7 @@ def main() -> None:
     place.with_suffix(".json").write_text(
         json.dumps({"options": options, "runs": kept}, indent=1, ensure_ascii=False) + "\n"
     )
-    title = (
-        f"{given.data}, two classes per client: rings L1 (on receipt), dots L2 (after training); bars: std over clients"
-    )
+    title = f"{given.data}, two classes per client: rings L1 (on receipt), dots L2 (after training)"
     write(
         place.with_suffix(".html"),
         "Own distribution against all",

@@ -65,7 +65,8 @@ class Options:
     evaluate_clients: Any = option("cohort", "whom to judge: cohort, a number of clients, or all")
     thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "ε of ρ: how many clients reach this accuracy")
     metrics: Any = option(None, "your own metrics: package:function of (logits, y), joined by commas")
-    diagnose: Any = option(None, "diagnostics to record: gradients+drift+hessian(samples=500)")
+    diagnose: Any = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
+                           "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Any = option(None, "a data set for out-of-distribution detection")
     stop_at: float | None = option(None, "end when validation accuracy reaches this")
     engine: str = option("auto", "auto, inline, processes, ray")

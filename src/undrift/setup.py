@@ -18,8 +18,7 @@ from undrift.compose import Method, method
 from undrift.context import Plan
 from undrift.environment import faults
 from undrift.errors import BadRequest, unknown
-from undrift.evaluate.diagnose import NO_MODEL_NEEDED, Diagnostic, named
-from undrift.evaluate.metrics import MetricFunction, metrics
+from undrift.evaluate.asked import diagnostics, own_metrics
 from undrift.federation import Federation, federate
 from undrift.options import Options
 from undrift.parts import AXES, defines
@@ -81,13 +80,9 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
             raise BadRequest(problem.sentence)
         said.append(problem.sentence)
     loss = cross_entropy if options.loss is None else checked_loss(options.loss, flat, federation)
-    asked = diagnostics(options, federation)
     site = Site(plan, federation, flat, loss, augmentation(options.augment, federation),
-                own_metrics(options.metrics, flat, federation), asked)  # fmt: skip
-    for one in asked:
-        if plan.private is not None and one.name not in NO_MODEL_NEEDED:
-            raise BadRequest(f"the diagnostic {one.name} looks at the global model, and with private entries none exists")
-        one.check(site)
+                own_metrics(options.metrics, flat, federation))  # fmt: skip
+    site.diagnostics = diagnostics(options.diagnose, options.ood, site)
     return Setup(options, federation, composed, plan, site, chosen, model_name, said, faults_of(options.faults))
 
 
@@ -178,38 +173,6 @@ def checked_loss(given: Any, flat: Flat, federation: Federation) -> Callable[...
     if not isinstance(value, torch.Tensor) or value.shape != (len(sample),):
         raise BadRequest("the loss must return one number per sample; use reduction='none'")
     return loss
-
-
-def own_metrics(given: Any, flat: Flat, federation: Federation) -> dict[str, MetricFunction]:
-    """The user's metrics by name: `package:function,…`, a function, a list of functions, or {name: function}."""
-    if given is None:
-        return {}
-    if isinstance(given, str):
-        given = [imported(name.strip(), "metric") for name in given.split(",")]
-    several = given if isinstance(given, (list, tuple, dict)) else [given]
-    found = dict(several) if isinstance(several, dict) else {getattr(f, "__name__", "metric"): f for f in several}
-    sample = federation.x[:2].permute(0, 3, 1, 2) if federation.x.dim() == 4 else federation.x[:2]
-    with torch.no_grad():
-        flat.module.eval()
-        logits, y = flat(sample.to(flat.device)).cpu(), federation.y[:2]
-    ours = metrics(logits, y, cross_entropy, federation.classes)
-    for name, function in found.items():
-        if name in ours:
-            raise BadRequest(f"the metric {name} is one of Undrift's own; give yours another name")
-        try:
-            float(function(logits, y))
-        except Exception as error:
-            raise BadRequest(f"the metric {name} must give one number for (logits, y): {error}") from None
-    return found
-
-
-def diagnostics(options: Options, federation: Federation) -> list[Diagnostic]:
-    """The diagnostics asked for; `--ood NAME` brings the other data set and its diagnostic."""
-    if options.ood is not None:
-        from undrift.evaluate.other import other_set
-
-        federation.ood = other_set(options.ood, federation)
-    return named(options.diagnose, options.ood is not None)
 
 
 def augmentation(given: Any, federation: Federation) -> Any:

@@ -400,7 +400,7 @@ def test_an_other_set_of_another_shape_is_refused_with_those_that_fit(tmp_path):
 
 def test_another_set_is_standardised_as_the_training_data():
     from undrift.data.dataset import DataSet
-    from undrift.evaluate.other import other_set
+    from undrift.evaluate.asked import other_set
 
     federation = ud.federate("digits", "iid", 3)
     x = np.full((6, 1, 8, 8), 255, dtype=np.uint8)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MetricFunction = Callable[[torch.Tensor, torch.Tensor], float]  # (logits, y) -> one number
@@ -57,30 +56,28 @@ def calibration_error(logits: torch.Tensor, y: torch.Tensor, bins: int = BINS) -
 
 
 def auroc(logits: torch.Tensor, y: torch.Tensor, classes: int) -> float | None:
-    """One class against the rest, mean over the classes that have both; None where no class has. By ranks (ties share
-    theirs) of log-probabilities: a third of the time that scikit-learn's one curve per class takes."""
-    truth = y.cpu().numpy()
-    z = logits.double().cpu()
-    scores = (z[:, :classes] - z.logsumexp(1, keepdim=True)).numpy()
+    """One class against the rest, by log-probability, mean over the classes that have both; None where no class has."""
+    z, truth = logits.double().cpu(), y.cpu().numpy()
+    scores = (z - z.logsumexp(1, keepdim=True)).numpy()
     if not np.isfinite(scores).all():
         return None
-    positive = np.bincount(truth, minlength=classes)
-    able = (positive > 0) & (positive < len(truth))
-    if not able.any():
-        return None
-    ranks = rankdata(scores[:, able], axis=0)
-    column = np.cumsum(able) - 1
-    mine = able[truth]
-    own = np.bincount(truth[mine], ranks[mine, column[truth[mine]]], minlength=classes)[able]
-    positive = positive[able]
-    return float(np.mean((own - positive * (positive + 1) / 2) / (positive * (len(truth) - positive))))
+    areas = [
+        ranked_above(scores[truth == c, c], scores[:, c]) for c in range(classes) if 0 < (truth == c).sum() < len(truth)
+    ]
+    return float(np.mean(areas)) if areas else None
+
+
+def ranked_above(some: np.ndarray, everything: np.ndarray) -> float:
+    """P(one of `some` exceeds one of the others in `everything`), ties counting half: the area under the ROC curve by
+    ranks. A third of the time that scikit-learn's curve takes."""
+    ordered, n, rest = np.sort(everything), len(some), len(everything) - len(some)
+    ranks = (np.searchsorted(ordered, some, "left") + np.searchsorted(ordered, some, "right") + 1) / 2
+    return float((ranks.sum() - n * (n + 1) / 2) / (n * rest))
 
 
 def two_set_auroc(high: torch.Tensor, low: torch.Tensor) -> float:
-    """P(a score of `high` exceeds one of `low`), ties count half."""
-    ranks = rankdata(torch.cat([high, low]).double().numpy())
-    n, m = len(high), len(low)
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+    """P(a score of `high` exceeds one of `low`), ties counting half."""
+    return ranked_above(high.double().numpy(), torch.cat([high, low]).double().numpy())
 
 
 def fpr_at(high: torch.Tensor, low: torch.Tensor, recall: float = 0.95) -> float:

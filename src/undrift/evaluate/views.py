@@ -140,8 +140,11 @@ def protocols(rows: Rows, thresholds: Sequence[float]) -> list[list[str]]:
     def until(epsilon: float) -> Callable[[Curve], str]:
         return lambda one: str(rounds_until(one.rounds.tolist(), one.mean, epsilon) or "—")
 
-    line("last 50 judged rounds", lambda one: str(last(one.mean, 50)))
-    line("last 10 judged rounds", lambda one: str(last(one.mean, 10)))
+    def lasting(count: int) -> Callable[[Curve], str]:
+        return lambda one: f"{last(one.mean, count)}" + (f" ({len(one)} only)" if len(one) < count else "")
+
+    line("last 50 judged rounds", lasting(50))
+    line("last 10 judged rounds", lasting(10))
     line("all judged rounds", lambda one: str(all_rounds(one.mean)))
     line(f"largest std of {WINDOW} neighbours", lambda one: f"{100 * rolling_std(one.mean).max():.2f}" if len(one) >= WINDOW
          else "—")  # fmt: skip

@@ -23,7 +23,7 @@ def bands(rows: Rows, metric: str = "accuracy") -> Any:
         mean, std = found.mean, found.std
         if len(found.clients) > 1:
             fig.add_scatter(
-                x=[*x, *x[::-1]], y=[*(mean + std), *(mean - std)[::-1]], fill="toself", fillcolor=colour, opacity=0.15,
+                x=[*x, *x[::-1]], y=[*(mean + std), *(mean - std)[::-1]], fill="toself", fillcolor=colour, opacity=0.15, mode="lines",
                 line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=name,
             )  # fmt: skip
         fig.add_scatter(x=x, y=mean, name=name, mode="lines+markers" if len(x) < 12 else "lines", legendgroup=name,
@@ -96,7 +96,7 @@ def per_client(title: str, found: Sequence[tuple[Any, ...]]) -> Any:
     for round, client, value in found:
         grid[along[client], across[round]] = value
     cells = [[None if np.isnan(v) else float(v) for v in row] for row in grid]
-    fig.add_heatmap(x=[r + 1 for r in rounds], y=[str(c) for c in clients], z=cells, colorscale="Blues")
+    fig.add_heatmap(x=[r + 1 for r in rounds], y=[str(c) for c in clients], z=cells, colorscale="Blues", zmin=0)
     fig.update_layout(hovermode="closest")
     fig.update_yaxes(type="category")
     return fig
