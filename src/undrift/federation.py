@@ -42,6 +42,7 @@ class Federation:
         record: dict[str, Any] | None = None,
         scale: tuple[Sequence[float], Sequence[float]] | None = None,
         domains: dict[str, np.ndarray] | None = None,
+        unseen: int = 0,
     ) -> None:
         self.name, self.labels, self.parts, self.seed, self.validation = name, tuple(labels), parts, seed, validation
         self.x, self.y = train
@@ -54,11 +55,22 @@ class Federation:
         self.scale = scale  # (mean, deviation) the inputs were standardised with
         self.domains = domains or {}  # rows of the test set by domain; which client is of which is record["domain"]
         self._slices = slices
-        self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
+        self.unseen = unseen  # so many of the last parts belong to clients that never train
+        self.ood: tuple[str, torch.Tensor] | None = None  # name and samples of another data set, for diagnosis
+        self.sizes = (
+            sizes_of(parts)[: self.clients]
+            if not validation
+            else np.array([len(self.rows(k)) for k in range(self.clients)])
+        )
 
     @property
     def clients(self) -> int:
-        return len(self.parts)
+        """Those that train; newcomers have the numbers after them."""
+        return len(self.parts) - self.unseen
+
+    @property
+    def newcomers(self) -> range:
+        return range(self.clients, len(self.parts))
 
     @property
     def classes(self) -> int:
@@ -152,7 +164,7 @@ class Federation:
     @staticmethod
     def from_clients(
         clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,
-        seed: int = 0, validation: float = 0.0,
+        seed: int = 0, validation: float = 0.0, unseen: float = 0.0,
     ) -> Federation:  # fmt: skip
         """A federation from the user's own clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
 
@@ -160,7 +172,7 @@ class Federation:
         clients'. Inputs are taken as they are (float32, images channels first)."""
         from undrift.own import from_clients
 
-        return from_clients(clients, name, test_share, labels, seed, validation)
+        return from_clients(clients, name, test_share, labels, seed, validation, unseen)
 
 
 @lru_cache(maxsize=4)
@@ -183,6 +195,20 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
     if x.dim() == 3:
         x = x[:, None]
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x.contiguous()
+
+
+def unseen_last(share: float, clients: int, stream: np.random.Generator) -> tuple[Sequence[int], int]:
+    """(the clients in a new order, how many of the last never train): drawn at random, because a recipe may deal in
+    order (one domain after the other)."""
+    if not 0 <= share < 1:
+        raise BadRequest(f"unseen is a share of the clients, 0 ≤ unseen < 1, not {share}")
+    if not share:
+        return range(clients), 0
+    count = max(1, int(share * clients + 0.5))
+    if count >= clients:
+        raise BadRequest(f"unseen {share:g} of {clients} clients leaves nobody to train; hold out a smaller share")
+    held = set(stream.choice(clients, count, replace=False).tolist())
+    return [k for k in range(clients) if k not in held] + sorted(held), count
 
 
 def spelt(value: Any, home: Any) -> Any:
@@ -222,7 +248,8 @@ def federate(
 
     data = str(data) if isinstance(data, os.PathLike) else data
     spec = {"data": data, "partition": spelt(partition, partitions), "clients": clients, "noise": spelt(noise, noises),
-            "domains": spelt(domains, transforms), "validation": validation, "proxy": proxy, "data_seed": seed}  # fmt: skip
+            "domains": spelt(domains, transforms), "validation": validation, "proxy": proxy, "unseen": unseen,
+            "data_seed": seed}  # fmt: skip
     if isinstance(partition, str):
         partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
     wrong = text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
@@ -269,6 +296,14 @@ def federate(
     if skew is not None:
         x, test_x, test_domain, record["domain"] = skew.shown(parts, slices)
         names = skew.names
+    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
+    if newcomers and not lazy:  # clients of a lazy deal differ by their number alone: the last ones are as good as any
+        parts = [parts[k] for k in places]
+        slices = [slices[k] for k in places] if slices is not None else None
+        permutations = {new: permutations[old] for new, old in enumerate(places) if old in permutations}
+        record["unseen"] = list(places[-newcomers:])
+        if "domain" in record:
+            record["domain"] = [record["domain"][k] for k in places]
     named = source.name if not isinstance(data, str) else data
     return Federation(
         named,
@@ -278,6 +313,7 @@ def federate(
         spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
         (source.mean, source.std),
         {} if test_domain is None else {name: np.flatnonzero(test_domain == i) for i, name in enumerate(names)},
+        newcomers,
     )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ def serve(site: Site, order: Order) -> Reply:
         with deterministic(key(site.plan.seed, "local", order.round, order.client)):
             if order.work == "judge":
                 reply = judge.stretch(site, order)
+            elif order.work == "tune":
+                reply = judge.newcomer(site, order)
+            elif order.work == "diagnose":
+                reply = Reply(order.round, order.client, found=site.diagnostics[order.span[0]].work(site, order))
             else:
                 reply = Round(site, order).run()
     except Malformed as wrong:

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from undrift.errors import BadRequest
-from undrift.federation import Federation, rows_of
+from undrift.federation import Federation, rows_of, unseen_last
 from undrift.streams import numpy_stream
 
 
 def from_clients(
-    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float
-) -> Federation:
+    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
+    unseen: float = 0.0,
+) -> Federation:  # fmt: skip
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
     parts, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
@@ -54,7 +55,13 @@ def from_clients(
     if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
         raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
     names = list(labels or (str(c) for c in range(classes)))
-    return Federation(name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said)
+    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
+    parts, slices = [parts[k] for k in places], [slices[k] for k in places]
+    if newcomers:
+        said["unseen"] = list(places[-newcomers:])
+    return Federation(
+        name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said, unseen=newcomers
+    )
 
 
 def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:

@@ -18,6 +18,7 @@ from undrift.compose import Method, method
 from undrift.context import Plan
 from undrift.environment import faults
 from undrift.errors import BadRequest, unknown
+from undrift.evaluate.asked import diagnostics, own_metrics
 from undrift.federation import Federation, federate
 from undrift.options import Options
 from undrift.parts import AXES, defines
@@ -42,8 +43,10 @@ class Setup:
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
     federation = federation or federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
-        validation=options.validation, proxy=options.proxy, seed=options.federation_seed,
+        validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
     )  # fmt: skip
+    if options.unseen and not federation.unseen:
+        raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
     module, model_name = network(options, federation)
     device = chosen_device(options.device)
     sample = federation.x[:2].permute(0, 3, 1, 2) if federation.x.dim() == 4 else federation.x[:2]
@@ -79,7 +82,9 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
             raise BadRequest(problem.sentence)
         said.append(problem.sentence)
     loss = cross_entropy if options.loss is None else checked_loss(options.loss, flat, federation)
-    site = Site(plan, federation, flat, loss, augmentation(options.augment, federation))
+    site = Site(plan, federation, flat, loss, augmentation(options.augment, federation),
+                own_metrics(options.metrics, flat, federation))  # fmt: skip
+    site.diagnostics = diagnostics(options.diagnose, options.ood, site)
     return Setup(options, federation, composed, plan, site, chosen, model_name, said, faults_of(options.faults))
 
 

@@ -64,7 +64,7 @@ def many(methods: list[tuple[str, dict[str, Any]]], given: dict[str, Any], out: 
 
 def present(rows: list[dict[str, Any]], folder: Path, json: bool, quiet: bool, title: str = "Comparison") -> None:
     from undrift.result import rows_of
-    from undrift.study import page, plots
+    from undrift.study import clients, page, plots
     from undrift.study.compare import table
     from undrift.study.tables import legend, text_table
 
@@ -78,6 +78,7 @@ def present(rows: list[dict[str, Any]], folder: Path, json: bool, quiet: bool, t
         ("losses", plots.trajectory(readers, "loss", ("G", "global"))),
         ("local", plots.trajectory(readers, "accuracy", ("L1", "own"))),
         ("clients", plots.client_bars(readers)),
+        ("scatter", clients.trade_off(readers, "L2")),
     ])  # fmt: skip
     if not quiet:
         eyes = sys.stderr if json else sys.stdout

@@ -22,16 +22,17 @@ def show(
     traces: bool = typer.Option(
         False, "--traces", help="what the parts saw: scores, losses, weights … over the rounds"
     ),
-    html: str | None = typer.Option(None, "--html", help="write table, curves and traces as a page here"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+    html: str | None = typer.Option(None, "--html", help="write a page with every figure the record can give"),
 ) -> None:
-    """What a run did: method, stages, curve, who was left out."""
+    """What a run did: method, stages, curve, published protocols, who was left out."""
+    from undrift.evaluate.views import protocols
     from undrift.options import read_toml
     from undrift.reopen import run_folder
     from undrift.result import rows_of
     from undrift.store.record import Record
-    from undrift.study.summary import client_stage, global_stage
-    from undrift.study.tables import legend, stage_table, text_table
+    from undrift.study.summary import client_stage, global_stage, unseen
+    from undrift.study.tables import legend, newcomers_line, stage_table, text_table
     from undrift.study.traces import sparkline
 
     folder = run_folder(run)
@@ -47,6 +48,7 @@ def show(
     summary: dict[str, Any] = {
         "method": options["method"], "seconds": seconds, "accuracy": (whole or {}).get("accuracy"),
         "stages": {"G": whole, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
+        "unseen": unseen(record),
     }  # fmt: skip
     typer.echo(
         f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s"
@@ -62,25 +64,31 @@ def show(
     if curve:
         typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
     typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
+    if newcomers := newcomers_line(summary):
+        typer.echo(newcomers)
+    typer.echo(f"\n{text_table(protocols(record.all, options['thresholds']))}")
+    for metric, data, value in record.all(
+        "SELECT metric, data, value FROM metrics WHERE stage='G' AND client IS NULL AND data IN ('train', 'ood') AND round="
+        "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data IN ('train', 'ood')) ORDER BY rowid"
+    ):
+        typer.echo(f"{metric} ({data}): {value:.6g}")
     for round, client, kind, detail in record.all(
         "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"
     ):
         who = "" if client is None else f" client {client}"
         typer.echo(f"round {round}:{who} {kind}: {detail}")
-    record.close()
     if traces or html is not None:
         found = seen(folder)
         if traces:
             typer.echo(f"\n{found}")
         if html is not None:
-            from undrift.study import page, plots
+            from undrift.study.page import write
+            from undrift.study.run_page import sections
 
-            reader = functools.partial(rows_of, folder)
-            page.write(Path(html), f"{folder.name}: {options['method']}", [
-                ("table", stage_table([summary])), ("legend", legend()),
-                ("curves", plots.trajectory([(options["method"], reader)])), *found.sections(),
-            ])  # fmt: skip
-            typer.echo(f"page in {html}", err=True)
+            drawn = sections(options["method"], record.all, summary, options["thresholds"])
+            write(Path(html), f"{options['method']} on {options['data']}", [*drawn, *found.sections()])
+            typer.echo(f"page: {html}", err=True)
+    record.close()
 
 
 def seen(folder: Path) -> Traces:

@@ -41,6 +41,17 @@ def legend() -> str:
     return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
 
 
+def newcomers_line(summary: dict[str, Any]) -> str:
+    """What clients that never trained get, in one sentence; empty where there are none."""
+    found = summary.get("unseen")
+    if not found:
+        return ""
+    alone, tuned = ((found.get(stage) or {}).get("mean") for stage in ("G", "L2"))
+    count = max(one["clients"] for one in found.values())
+    return (f"{count} unseen client{'s' * (count > 1)}, own test slice: {percent(alone)} with the global model, "
+            f"{percent(tuned)} after fine-tuning it")  # fmt: skip
+
+
 def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
     """Columns of words stand left, those of numbers right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
