@@ -39,6 +39,8 @@ def command(arguments: list[str]) -> int:
         return say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
     except Exception as error:
         kind = type(error).__name__
+        if kind == "Abort" and isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            return say(str(error.__cause__ or error.__context__) or "stopped", 130)  # what the option parser made of it
         if kind in ("Exit", "Abort"):
             return int(getattr(error, "exit_code", 130))
         if hasattr(error, "format_message"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 import undrift
-from undrift.cli import bench, compare, data, demo, env, export, methods, report, resume, run, runs, show
+from undrift.cli import bench, compare, data, demo, env, export, methods, paper, report, resume, run, runs, show
 from undrift.cli.settings import known_options
 
 __all__ = ["app", "commands", "known_options"]
@@ -35,6 +35,7 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
 for module in (demo, run, compare, resume, show, report, export, runs, methods, env, bench):
     module.add(app)
 app.add_typer(data.app, name="data")
+app.add_typer(paper.app, name="paper")
 commands = [
-    "bench", "compare", "data", "demo", "env", "export", "methods", "report", "resume", "run", "runs", "show",
+    "bench", "compare", "data", "demo", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
 ]  # fmt: skip

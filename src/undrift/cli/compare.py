@@ -108,7 +108,9 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
     from undrift.study.standings import LEGEND, standings_table, table
     from undrift.study.tables import legend, text_table
 
-    page = write(done.folder / "index.html", [done.folder], title)
+    page: Path | str = "none, every run failed"
+    if not all("failed" in row for row in done.rows):
+        page = write(done.folder / "index.html", [done.folder], title)
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
         print(

@@ -38,7 +38,10 @@ def inside(name: str, content: Any) -> str:
     from undrift.study.plots import CONFIG
 
     if hasattr(content, "to_html"):
-        return content.to_html(full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot")
+        title, space = content.layout.title.text or "", content.layout.margin.t or 48
+        shown = type(content)(content).update_layout(title=None, margin={"t": max(28, space - 20)})
+        drawn = shown.to_html(full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot")
+        return f"<h3>{html.escape(title)}</h3>{drawn}"  # a title inside the figure would be cut off on a phone
     if isinstance(content, tuple):
         return f"<pre>{html.escape(content[1])}</pre>"
     if isinstance(content, str):

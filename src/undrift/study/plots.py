@@ -9,7 +9,9 @@ import numpy as np
 
 Rows = Callable[..., list[tuple[Any, ...]]]
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
+CONFIG = {
+    "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
+}  # fmt: skip
 STAGES = {
     ("G", "global"): "G: global model on the whole test set",
     ("L1", "own"): "L1: on receipt, own test slices (mean over clients)",

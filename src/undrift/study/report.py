@@ -53,8 +53,17 @@ def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -
 
 def seen(folders: Sequence[str | Path]) -> list[Seen]:
     """The runs in these folders; runs that do not belong into one table are refused."""
-    places = [place for folder in folders for place in run_folders(Path(folder))]
-    runs = [look(place) for place in dict.fromkeys(places)]
+    places = {place: Path(folder) for folder in folders for place in run_folders(Path(folder))}
+    runs, missing = [], None
+    for place, folder in places.items():
+        try:
+            runs.append(look(place))
+        except BadRequest as error:
+            if place == folder or len(places) == 1:
+                raise
+            missing = error  # one of many: the others are worth looking at
+    if not runs:
+        raise missing or BadRequest("there is no run to report")
     for run in runs[1:]:
         for key in SAME:
             a, b = runs[0].options.get(key), run.options.get(key)

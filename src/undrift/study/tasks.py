@@ -40,6 +40,9 @@ class Task:
 
     @property
     def label(self) -> str:
+        """For eyes: the row's method, or the row and column of a preset."""
+        if "column" in self.row:
+            return f"{self.row['row']}, {self.row['column']}"
         return str(self.row.get("method", self.method))
 
 
