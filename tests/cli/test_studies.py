@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ def test_compare_prints_tables_and_writes_a_page(undrift, small):
     for word in ("±", "rank", "won", "G − fedavg", "ms/client", "both/index.html", "L1 Acc(L): on receipt"):
         assert word in said.out
     assert "4 runs" in said.err
-    page = Path("both/index.html").read_text()
+    page = html.unescape(Path("both/index.html").read_text())
     assert "undrift compare fedavg 'fedprox(mu=0.5)' --clients 5" in page
     assert "--seeds 2" in page
 

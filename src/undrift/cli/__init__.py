@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from undrift.errors import BadRequest, RunFailed
+from undrift.errors import BadRequest, RunFailed, Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def command(arguments: list[str]) -> int:
         return say(str(error), 2)
     except RunFailed as error:
         return say(str(error), 1)
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, Stopped) as stop:
         return say(str(stop) or "stopped", 130)
     except BrokenPipeError:
         sys.stderr.close()
@@ -39,8 +39,6 @@ def command(arguments: list[str]) -> int:
         return say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
     except Exception as error:
         kind = type(error).__name__
-        if kind == "Abort" and isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-            return say(str(error.__cause__ or error.__context__) or "stopped", 130)  # what the option parser made of it
         if kind in ("Exit", "Abort"):
             return int(getattr(error, "exit_code", 130))
         if hasattr(error, "format_message"):
