@@ -40,7 +40,8 @@ NEEDS = {
 VARIANTS = {"bare": ["optim", "kernel"], "fedjax": ["jit", "pmap"], "flower": ["clients", "cohort"]}
 PEERS = ["bare", "undrift", "pfl", "fedjax", "flower"]
 ROUNDS = {"a": 40, "b": 7, "c": 40}  # counted ones, after the warm ones
-WARM = 3
+FLOWER = {"a": 6, "b": 4, "c": 2}  # of Flower alone: its rounds are long, and all alike
+WARM = 2
 LIMIT = 600  # seconds for one round, or for the start
 
 
@@ -247,7 +248,8 @@ def main() -> None:
         ]
         for group in filter(None, groups):
             loads.append(os.getloadavg()[0])
-            runners = together(group, work, given.rounds or ROUNDS[work], pythons, folder / "data")
+            rounds = given.rounds or (FLOWER if group[0][0] == "flower" else ROUNDS)[work]
+            runners = together(group, work, rounds, pythons, folder / "data")
             bare = next((runner for runner in runners if (runner.peer, runner.variant) == ("bare", "optim")), None)
             results += [runner.result(bare) for runner in runners]
             ours, pfl = (

@@ -143,8 +143,9 @@ class Desktop:
         weights, why = normalised(raw.tolist(), replies.n)
         if why:
             events.append((self.world.round, None, "weights", f"{part.name}: {why}; weights by size instead"))
-        for client, weight in zip(replies.ids, weights):
+        for client, weight, loss in zip(replies.ids, weights, replies.loss):
             self.notes.append((self.world.round, client, part.key, "weight", as_json(weight)))
+            self.notes.append((self.world.round, client, part.key, "loss", as_json(loss)))
         return replies, weights
 
     def staged_rows(self) -> Versions:

@@ -96,7 +96,7 @@ class Models:
         return {client: along.read(model, plan, conceal) for client, model in by_client(value, self.most)}
 
     def floats(self, plan: Plan) -> int:
-        return self.most * Along("model").floats(plan)
+        return self.most * (1 + Along("model").floats(plan))
 
     def __str__(self) -> str:
         return f"up to {self.most} other clients' models"

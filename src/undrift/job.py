@@ -38,8 +38,9 @@ class Desk:
         self.x, self.y = site.train(client)
         self.held_x, self.held_y = self.x[:0], self.y[:0]
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
-        self.passes = 0  # extra passes over the client's data
-        self.scoring = 0.0  # seconds they took
+        self.looked = 0  # samples that passed through a network to be scored
+        self.learned = 0  # samples trained on, those of twins included
+        self.scoring = 0.0  # seconds that scoring took
         self._scored: dict[str, Scored] = {}
         self._used = 0
 
@@ -51,6 +52,7 @@ class Desk:
 
     def logits(self, vector: torch.Tensor, x: torch.Tensor, features: bool = False) -> tuple[torch.Tensor, Any]:
         began = time.perf_counter()
+        self.looked += len(x)
         spare = self.site.spare(0)
         spare.load(vector, self.integers)
         if features:
@@ -61,7 +63,6 @@ class Desk:
 
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:
-            self.passes += 1
             logits, features = self.logits(vector, self.x, self.site.wants("features"))
             self._scored[role] = Scored(logits, self.site.loss(logits, self.y), features)
         return self._scored[role]
@@ -128,7 +129,6 @@ class Job:
         x, y = (self._desk.x, self._desk.y) if on == "train" else (self._desk.held_x, self._desk.held_y)
         if not len(y):
             return float("nan")
-        self._desk.passes += 1
         return self._desk.site.loss(self._desk.logits(vector, x)[0], y).double().mean().item()
 
     def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -136,14 +136,13 @@ class Job:
         order of this part's own."""
         desk, stream = self._desk, self.stream(purpose)
         x, y = (desk.x, desk.y) if on == "train" else (desk.held_x, desk.held_y)
-        desk.passes += epochs if len(y) else 0
         for _ in range(epochs):
             for index in torch.randperm(len(y), generator=stream).split(self.plan.batch) if len(y) else ():
                 yield desk.site.network(x[index]), y[index]
 
     def replica(self, vector: torch.Tensor) -> Replica:
         """A frozen network, for the round."""
-        return Replica(self._desk.network(vector))
+        return Replica(self._desk.network(vector), self._desk)
 
     def twin(self, vector: torch.Tensor) -> Twin:
         """A trainable copy, for the round."""
@@ -153,13 +152,14 @@ class Job:
 class Replica:
     """Eval mode, no gradient, statistics at rest: `replica(x)` gives (logits, features)."""
 
-    def __init__(self, flat: Flat) -> None:
-        self.flat = flat
+    def __init__(self, flat: Flat, desk: Desk) -> None:
+        self.flat, self.desk = flat, desk
         flat.module.eval()
         if flat.layout.head is not None:
             flat.watch()
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self.desk.looked += len(x)
         with torch.no_grad():
             return self.flat(x), self.flat.features
 
@@ -176,6 +176,7 @@ class Twin:
         self.G = torch.empty_like(flat.P)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.job._desk.learned += len(x)
         if self.flat.layout.lone:  # BatchNorm cannot learn from one value per channel: its statistics rest
             for child in self.flat.module.modules():
                 if isinstance(child, torch.nn.modules.batchnorm._BatchNorm):

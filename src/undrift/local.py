@@ -36,6 +36,10 @@ def serve(site: Site, order: Order) -> Reply:
         with deterministic(key(site.plan.seed, "local", order.round, order.client)):
             if order.work == "judge":
                 reply = judge.stretch(site, order)
+            elif order.work == "tune":
+                reply = judge.newcomer(site, order)
+            elif order.work == "diagnose":
+                reply = Reply(order.round, order.client, found=site.diagnostics[order.span[0]].work(site, order))
             else:
                 reply = Round(site, order).run()
     except Malformed as wrong:
@@ -63,6 +67,7 @@ class Done:
     """What the loop did."""
 
     steps: int
+    samples: int
     skipped: int
     a: float | None
     mean_loss: float
@@ -132,9 +137,10 @@ class Round:
                 seat.scratch = seat.part.begin(seat.job, seat.state, seat.told)
         self.model.load(self.start, self.order.integers)
         assert self.model.intact(), "the module's tensors are no longer views of its vector"
-        began = time.perf_counter()
+        began, scored, looked = time.perf_counter(), self.desk.scoring, self.desk.looked
         done = self.steps()
-        training = time.perf_counter() - began
+        training = time.perf_counter() - began - (self.desk.scoring - scored)
+        reply.looked_in_epochs = self.desk.looked - looked
         if done.skipped >= PATIENCE or (done.skipped and not done.steps):
             reply = reply.failed("nonfinite", f"the loss was not finite in {done.skipped} steps")
         elif not done.steps:
@@ -143,9 +149,10 @@ class Round:
             self.trained = self.model.vector.clone()
             self.tell(**vars(done), trained=self.trained)
             reply.a, reply.loss, reply.last = done.a, done.mean_loss, done.last_loss
+            self.desk.learned += done.samples
             reply = self.finish(reply)
-        reply.notes, reply.passes, reply.steps = self.desk.notes, self.desk.passes, done.steps
-        reply.spent = {"training": training, "scoring": self.desk.scoring}
+        reply.notes, reply.steps = self.desk.notes, done.steps
+        reply.spent |= {"training": training, "scoring": self.desk.scoring}
         return reply
 
     def steps(self) -> Done:
@@ -209,7 +216,7 @@ class Round:
                 if not math.isfinite(value):
                     skipped += 1
                     if skipped == PATIENCE:
-                        return Done(steps, skipped, None, math.nan, math.nan, math.nan)
+                        return Done(steps, seen, skipped, None, math.nan, math.nan, math.nan)
                     continue
                 if logits_hooks or weighs or losses:  # the recorded loss is the raw one
                     with torch.no_grad():
@@ -238,8 +245,9 @@ class Round:
             if epoch_seen:
                 last = epoch_total / epoch_seen
             seen, total = seen + epoch_seen, total + epoch_total
-        seen = max(seen, 1)
-        return Done(steps, skipped, None if "a" in plan.lacks else a, total / seen, last, weight_sum / seen)
+        some = max(seen, 1)
+        known = None if "a" in plan.lacks else a
+        return Done(steps, seen, skipped, known, total / some, last, weight_sum / some)
 
     def with_hook(self, hook: str) -> list[Seat]:
         return [seat for seat in self.seats if defines(seat.part, hook)]
@@ -258,6 +266,7 @@ class Round:
             reply.messages[seat.part.key] = read(
                 seat.part.key, seat.part.sends, message, plan, self.without_private, seat.told
             )
+        reply.looked, reply.learned = self.desk.looked, self.desk.learned  # what judging does below is no cost
         state: dict[str, Tree] = {"parts": new_states}
         if plan.private is not None:
             integers = {k: v for k, v in self.model.integers().items() if k in plan.private_integers}
@@ -273,7 +282,9 @@ class Round:
         reply.vector = self.without_private(trained).cpu()
         reply.integers = self.model.integers()
         if self.order.judge:
+            began = time.perf_counter()
             reply.verdicts = judge.client(self.site, self.order, self.mixture(trained), self.model.integers())
+            reply.spent["judging"] = time.perf_counter() - began
         return reply
 
     def hold(self) -> Reply:

@@ -5,18 +5,22 @@ There is no `if method == …` here, and no other place where a round happens.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Protocol
 
 from undrift.aggregate import Desktop, World, first_world, quarantined
 from undrift.engine.base import Engine
 from undrift.errors import RunFailed
+from undrift.evaluate.diagnose import Happened, look_at
 from undrift.evaluate.stages import Judge
 from undrift.orders import Order, Reply
 from undrift.setup import Setup
-from undrift.store.record import Event, Metric
+from undrift.store.record import Event, Metric, Note
 from undrift.store.vault import Vault
 from undrift.streams import numpy_stream
 
@@ -37,13 +41,20 @@ class Clock:
     def lap(self, name: str, replies: Sequence[Reply] = ()) -> None:
         now = time.perf_counter()
         self.spent[name] = self.spent.get(name, 0.0) + now - self._last
-        for kind in ("training", "scoring"):
+        for kind in ("training", "scoring", "judging"):
             self.spent[kind] = self.spent.get(kind, 0.0) + sum(reply.spent.get(kind, 0.0) for reply in replies)
         self._last = now
 
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
         """What was spent since `spent` was as `before`."""
         return {name: seconds - before.get(name, 0.0) for name, seconds in self.spent.items()}
+
+    def evaluation_share(self) -> float:
+        """Of all time so far: what was judged after the clients' work, and their own judging as a part of it."""
+        walls = sum(self.spent.get(name, 0.0) for name in ("orders", "clients", "aggregation", "evaluation", "store"))
+        work = sum(self.spent.get(name, 0.0) for name in ("training", "scoring", "judging"))
+        within = self.spent.get("clients", 0.0) * self.spent.get("judging", 0.0) / work if work else 0.0
+        return (self.spent.get("evaluation", 0.0) + within) / walls if walls else 0.0
 
 
 class Loop:
@@ -95,11 +106,14 @@ class Loop:
         answers, events = self.quarantine(orders, replies)
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
         after, more = desk.next_world(orders, answers)
+        self.vault.forget_rows(world, after)
         self.clock.lap("aggregation")
+        seen = self.happened(world, after, orders, answers, desk.notes)
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
+        found, pictures = look_at(self.site.diagnostics, seen, self.engine) if seen else ([], [])
         self.clock.lap("evaluation")
         broken = [(world.round, None, kind, sentence) for kind, sentence in self.engine.events()]
-        return after, rows, notes + desk.notes, events + more + broken, cohort
+        return after, rows + found, notes + desk.notes + pictures, events + more + broken, cohort
 
     def desktop(self, world: World) -> Desktop:
         return Desktop(self.plan, world, self.vault.states, self.site.lent, self.site.proxy)
@@ -111,11 +125,23 @@ class Loop:
             Order(
                 "train", world.round, client, desk.sent_to(client, position), world.integers,
                 desk.told(broadcasts, client), world.versions.get(("state", client)),
-                self.vault.keep_round(client, world), judge=("own", "global") if client in judged else (),
+                self.vault.keep_round("state", client, world), judge=("own", "global") if client in judged else (),
                 size=int(self.setup.federation.sizes[client]),
             )
             for position, client in enumerate(cohort)
         ]  # fmt: skip
+
+    def happened(self, before: World, after: World, orders: Sequence[Order], answers: Sequence[Reply],
+                 notes: Sequence[Note]) -> Happened | None:  # fmt: skip
+        """A judged round for the diagnostics, where some were asked for. Vectors are copied: an engine may use their
+        memory again while the round is judged."""
+        if not self.site.diagnostics or not self.judge.is_due(before.round):
+            return None
+        copies = [replace(reply, vector=reply.vector.clone()) for reply in answers if reply.vector is not None]
+        weights = {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
+        desk = self.desktop(after)
+        broadcasts = cache(desk.broadcasts)
+        return Happened(self.site, before, after, orders, copies, weights, lambda k: desk.told(broadcasts(), k))
 
     def quarantine(self, orders: Sequence[Order], replies: Sequence[Reply]) -> tuple[list[Reply], list[Event]]:
         """Row 9: who is left out of this round, before anything is touched, and why."""

@@ -15,8 +15,6 @@ import tomli_w
 
 from undrift.errors import BadRequest, unknown
 
-NOT_YET = ("domains", "unseen", "diagnose", "ood")  # options whose work is still to come: refused, never ignored
-
 
 def option(default: Any, help: str, flag: str | None = None) -> Any:
     return field(default=default, metadata={"help": help, "flag": flag})
@@ -30,12 +28,12 @@ class Options:
     data: Any = option("digits", "a data set's name, a .npz file, or a folder of images")
     partition: Any = option("dirichlet(0.3)", "how the samples are dealt to clients")
     clients: int = option(20, "how many clients")
-    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)")
-    domains: Any = option(None, "feature skew: what each client's pictures look like")
+    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), joined by +")
+    domains: Any = option(None, "feature skew, one look per client in turn: identity+inverted+rotated(45)")
     faults: Any = option(None, "what goes wrong on purpose: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)")
     validation: float = option(0.0, "share of each client's training data held out for choices")
     proxy: float = option(0.0, "share of the training data given to the server")
-    unseen: float = option(0.0, "share of clients held out of training")
+    unseen: float = option(0.0, "share of clients that never train and are judged as newcomers")
     model: Any = option(None, "the network (default by data set), or package:function")
     rounds: int = option(50, "communication rounds")
     cohort: float | int | None = option(None, "clients per round: a share with a decimal point, else a number [0.5]")
@@ -64,7 +62,9 @@ class Options:
     evaluate_every: int = option(5, "judge clients (L1, L2) every so many rounds and at the last")
     evaluate_clients: Any = option("cohort", "whom to judge: cohort, a number of clients, or all")
     thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "ε of ρ: how many clients reach this accuracy")
-    diagnose: Any = option(None, "diagnostics to record")
+    metrics: Any = option(None, "your own metrics: package:function of (logits, y), joined by commas")
+    diagnose: Any = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
+                           "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Any = option(None, "a data set for out-of-distribution detection")
     stop_at: float | None = option(None, "end when validation accuracy reaches this")
     engine: str = option("auto", "auto, inline, processes, ray")
@@ -99,9 +99,6 @@ class Options:
             self._number("clip", lambda v: v > 0, "a finite number above 0")
         for name in ("validation", "proxy", "unseen"):
             self._number(name, lambda v: 0 <= v < 1, f"a share, 0 ≤ {name} < 1")
-        for name in NOT_YET:
-            if getattr(self, name):
-                raise BadRequest(f"--{name} is not there yet and would change nothing; leave it out")
         if self.optimizer not in ("sgd", "adam"):
             raise unknown("optimizer", str(self.optimizer), ("sgd", "adam"))
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):

@@ -13,7 +13,7 @@ from undrift.vector import Integers
 
 @dataclass
 class Order:
-    """Work for one client ("train", "hold") or one stretch of the test set ("judge").
+    """Work for one client ("train", "hold", "tune"), one stretch of the test set ("judge"), or for a diagnostic.
 
     `state_round` is the version of the client's state that the server has committed (None: never), and the client
     must use exactly that one; `keep_round` is the version in the oldest checkpoint that may still be resumed: whoever
@@ -31,7 +31,7 @@ class Order:
     state: Tree = None  # filled in by the keeper of the states
     judge: tuple[str, ...] = ()  # "own", "global": where what the client holds is judged
     budget: int | None = None  # steps a slow client manages
-    span: tuple[int, int] = (0, 0)  # "judge": samples of the test set
+    span: tuple[int, int] = (0, 0)  # "judge": samples of the test set; "diagnose": which diagnostic, which piece
     data: str = "global"  # "judge": which set
     size: int = 0  # expected cost, for balancing
 
@@ -62,9 +62,12 @@ class Reply:
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     verdicts: dict[str, dict[str, float]] = field(default_factory=dict)  # data -> metric -> value
     logits: torch.Tensor | None = None  # "judge"
-    passes: int = 0
+    looked: int = 0  # samples that passed through networks beside training, to be scored
+    looked_in_epochs: int = 0  # of these, while it trained
+    learned: int = 0  # samples trained on, those of a second model included
     seconds: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)  # "training", "scoring": seconds
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of "training", "scoring", "judging"
+    found: dict[str, Any] = field(default_factory=dict)  # "diagnose"
     failure: Failure | None = None
 
     def failed(self, kind: str, detail: str, traceback: str = "") -> Reply:

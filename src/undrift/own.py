@@ -9,30 +9,36 @@ import numpy as np
 import torch
 
 from undrift.errors import BadRequest
-from undrift.federation import Federation, rows_of
+from undrift.federation import Federation, rows_of, unseen_last
 from undrift.streams import numpy_stream
 
 
 def from_clients(
-    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float
-) -> Federation:
+    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
+    unseen: float = 0.0,
+) -> Federation:  # fmt: skip
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
     parts, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
     said: dict[str, Any] = {}
     for client, given in enumerate(clients):
         x, y, x_test, y_test = four(given, client)
+        if not len(y):
+            raise BadRequest(f"client {client} has no sample; leave it out")
         if x_test is None or y_test is None:
             order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
             held = min(round(test_share * len(y)), len(y) - 1)
             x, y, x_test, y_test = x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]]
             said["test_share"] = test_share
+        if x_test.shape[1:] != x.shape[1:]:
+            raise BadRequest(
+                f"client {client} has samples of shape {tuple(x.shape[1:])} and test samples of "
+                f"{tuple(x_test.shape[1:])}; bring them to one"
+            )
         if xs and x.shape[1:] != xs[0].shape[1:]:
             raise BadRequest(
                 f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one"
             )
-        if not len(y):
-            raise BadRequest(f"client {client} has no sample; leave it out")
         parts.append(np.arange(at, at + len(y)))
         slices.append(np.arange(test_at, test_at + len(y_test)))
         at, test_at = at + len(y), test_at + len(y_test)
@@ -49,30 +55,48 @@ def from_clients(
     if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
         raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
     names = list(labels or (str(c) for c in range(classes)))
-    return Federation(name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said)
+    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
+    parts, slices = [parts[k] for k in places], [slices[k] for k in places]
+    if newcomers:
+        said["unseen"] = list(places[-newcomers:])
+    return Federation(
+        name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said, unseen=newcomers
+    )
 
 
 def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """(x, y, x_test, y_test) of whatever the user gave for one client."""
-    if isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list)):
-        values = [torch.as_tensor(value) for value in given] + [None] * (4 - len(given))
-    else:
-        pairs = [given[i] for i in range(len(given))]
-        values = [
-            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-            torch.tensor([int(y) for _, y in pairs]),
-            None,
-            None,
-        ]
-    for at in (1, 3):
-        y = values[at]
-        if y is not None and (y.dim() != 1 or y.is_floating_point()):
+    arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
+    try:
+        values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, client)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, BadRequest):
+            raise
+        raise BadRequest(f"client {client} has samples that are not numbers of one shape: {error}; give tensors") from None
+    x, y, x_test, y_test = [*values, None, None][:4]
+    for samples, labels in ((x, y), (x_test, y_test)):
+        if labels is None:
+            continue
+        if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+            kind = str(labels.dtype).removeprefix("torch.")
             raise BadRequest(
-                f"client {client} has labels of type {str(y.dtype).removeprefix('torch.')}; number the classes 0, 1, 2, …"
+                f"client {client} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, …"
             )
-    x, y, x_test, y_test = values
-    assert x is not None
-    assert y is not None
-    if len(x) != len(y):
-        raise BadRequest(f"client {client} has {len(x)} samples but {len(y)} labels")
+        if len(samples) != len(labels):
+            raise BadRequest(f"client {client} has {len(samples)} samples but {len(labels)} labels")
     return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
+
+
+def stacked(pairs: Any, client: int) -> list[torch.Tensor]:
+    """A dataset of (x, y) pairs as two tensors."""
+    samples, labels = list[torch.Tensor](), list[torch.Tensor]()
+    for place in range(len(pairs)):
+        x, y = pairs[place]
+        samples.append(torch.as_tensor(x))
+        labels.append(torch.as_tensor(y))
+        if samples[-1].shape != samples[0].shape:
+            first, other = tuple(samples[0].shape), tuple(samples[-1].shape)
+            raise BadRequest(f"client {client} has samples of shape {first} and {other}; bring them to one")
+    if not samples:
+        raise BadRequest(f"client {client} has no sample; leave it out")
+    return [torch.stack(samples), torch.stack(labels)]

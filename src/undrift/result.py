@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from undrift.orders import Order
 from undrift.setup import Setup
 from undrift.store.vault import Vault
 from undrift.study import summary
+
+if TYPE_CHECKING:
+    from undrift.study.traces import Traces
 
 
 class Result:
@@ -94,10 +97,22 @@ class Result:
         return text_table(stage_table([self.summary]))
 
     def plot(self, metric: str = "accuracy") -> Any:
-        """A plotly figure of a metric over the rounds, per stage."""
-        from undrift.study.plots import trajectory
+        """A plotly figure of a metric over the rounds, per stage; bands are one std over clients."""
+        from undrift.study.clients import bands
 
-        return trajectory([(self.setup.method.name, self.rows)], metric)
+        return bands(self.rows, metric)
+
+    def curve(self, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Any:
+        """A metric over the rounds, per client where there are clients: what the views of `undrift.evaluate.views` take."""
+        from undrift.evaluate.views import curve
+
+        return curve(self.rows, stage, data, metric)
+
+    def traces(self) -> Traces:
+        """What the parts saw (their notes) as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
+        from undrift.study.traces import traces
+
+        return traces(self.rows, self.setup.federation)
 
     def __repr__(self) -> str:
         accuracy = "—" if self.accuracy is None else f"{self.accuracy:.4f}"

@@ -80,6 +80,9 @@ def execute(
             world = world or loop.begin()
             engine.ready()
             world = loop.run(world)
+        ended = getattr(watcher, "ended", None)
+        if ended is not None:
+            ended(loop.clock.evaluation_share())
     except KeyboardInterrupt:
         if vault.folder is None:
             raise

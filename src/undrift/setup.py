@@ -18,6 +18,7 @@ from undrift.compose import Method, method
 from undrift.context import Plan
 from undrift.environment import faults
 from undrift.errors import BadRequest, unknown
+from undrift.evaluate.asked import diagnostics, own_metrics
 from undrift.federation import Federation, federate
 from undrift.options import Options
 from undrift.parts import AXES, defines
@@ -40,10 +41,9 @@ class Setup:
 
 
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
-    federation = federation or federate(
-        options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
-        validation=options.validation, proxy=options.proxy, seed=options.federation_seed,
-    )  # fmt: skip
+    federation = federation or dealt(options)
+    if options.unseen and not federation.unseen:
+        raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
     module, model_name = network(options, federation)
     device = chosen_device(options.device)
     sample = federation.x[:2].permute(0, 3, 1, 2) if federation.x.dim() == 4 else federation.x[:2]
@@ -72,13 +72,25 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         private_integers=frozenset(names & set(flat.layout.integers)),
     )  # fmt: skip
     said = [*composed.said, *flat.layout.notes]
+    if share := federation.record.get("test_share"):
+        said.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
     for problem in composed.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)
         said.append(problem.sentence)
     loss = cross_entropy if options.loss is None else checked_loss(options.loss, flat, federation)
-    site = Site(plan, federation, flat, loss, augmentation(options.augment, federation))
+    site = Site(plan, federation, flat, loss, augmentation(options.augment, federation),
+                own_metrics(options.metrics, flat, federation))  # fmt: skip
+    site.diagnostics = diagnostics(options.diagnose, options.ood, site)
     return Setup(options, federation, composed, plan, site, chosen, model_name, said, faults_of(options.faults))
+
+
+def dealt(options: Options) -> Federation:
+    """The federation that the options ask for."""
+    return federate(
+        options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
+        validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
+    )  # fmt: skip
 
 
 def composition(options: Options, parts: list[str] | None) -> Method:
@@ -174,22 +186,18 @@ def augmentation(given: Any, federation: Federation) -> Any:
     """Augmentations work on pictures in 0…1; what the network sees is standardised."""
     if given is None or callable(given):
         return given
+    if federation.x.dim() != 4:
+        raise BadRequest(f"--augment changes pictures, but {federation.name} is a table; leave it out")
     from undrift.environment import augment
 
-    table = {name: getattr(augment, name) for name in augment.__all__}
-    steps = [text.build("augmentation", call, table) for _, call in text.parse_method(given)]
+    steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
     return whole if federation.scale is None else augment.around(whole, *federation.scale)
 
 
 def faults_of(given: Any) -> list[Any]:
     """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
-    if given is None or isinstance(given, (list, tuple)):
-        return list(given or ())
-    if not isinstance(given, str):
-        return [given]
-    table = {name: getattr(faults, name) for name in faults.__all__}
-    return [text.build("fault", call, table) for _, call in text.parse_method(given)]
+    return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})
 
 
 def chooser(options: Options, clients: int) -> selection.Selection:

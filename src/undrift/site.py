@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from undrift.context import Plan
+from undrift.evaluate.metrics import MetricFunction, metrics
 from undrift.federation import Federation
 from undrift.vector import Flat
 
@@ -26,14 +28,20 @@ class Site:
         model: Flat,
         loss: LossFunction = cross_entropy,
         augment: Callable[[torch.Tensor, torch.Generator], torch.Tensor] | None = None,
+        own_metrics: Mapping[str, MetricFunction] | None = None,
+        diagnostics: Sequence[Any] = (),
     ) -> None:
         self.plan, self.federation, self.model, self.loss, self.augment = plan, federation, model, loss, augment
+        self.own_metrics, self.diagnostics = own_metrics or {}, tuple(diagnostics)
         self.initial = model.vector.clone()  # Θ⁰
         self._needs = {need for part in plan.method.parts for need in part.needs}
         self._spares: list[Flat] = []
 
     def wants(self, need: str) -> bool:
         return need in self._needs
+
+    def measure(self, logits: torch.Tensor, y: torch.Tensor, ranks: bool = True) -> dict[str, float]:
+        return metrics(logits, y, self.loss, self.plan.classes, self.own_metrics, ranks)
 
     def spare(self, number: int) -> Flat:
         """The network kept under a number: 0 scores, the others are lent to parts for a round."""

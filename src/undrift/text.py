@@ -174,6 +174,18 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
     return factory(*bound.args, **bound.kwargs)
 
 
+def several(what: str, given: Any, known: Mapping[str, Callable[..., Any]]) -> list[Any]:
+    """`a(…)+b(…)`, one thing, a list of things, or None: always the list of what they name."""
+    if isinstance(given, str):
+        terms = parse_method(given)
+        if any(mark == "@" for mark, _ in terms):
+            raise BadRequest(f"in {given!r}: @ asks for a method's weighting; join with +")
+        return [build(what, call, known) for _, call in terms]
+    if isinstance(given, (list, tuple)):
+        return [one for item in given for one in several(what, item, known)]
+    return [] if given is None else [given]
+
+
 def fits(value: Any, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if hint is Any or hint is inspect.Parameter.empty:

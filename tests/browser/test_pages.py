@@ -50,3 +50,16 @@ def test_the_picture_of_a_federation_has_a_mark_per_non_zero_cell(tmp_path, caps
     assert "ERROR" not in console.upper(), console
     section = document[document.index('id="holdings"') : document.index('id="sizes"')]
     assert len(re.findall(r'<path class="point"', section)) == sum(n > 0 for row in counts for n in row)
+
+
+def test_a_runs_page_draws_every_figure_of_its_record(tmp_path):
+    words = ["run", "--method", "fliu", "--partition", "pathological(2)", "--cohort", "1.0", "--rounds", "3", "--quiet",
+             "--evaluate-every", "1", "--diagnose", "drift+confusion+landscape(points=5)+embedding+gradients",
+             "--out", str(tmp_path / "run")]  # fmt: skip
+    assert command(words) == 0
+    assert command(["show", str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
+    document, console = opened(tmp_path / "page.html", tmp_path)
+    assert not [line for line in console.splitlines() if "ERROR" in line.upper() and "webgl" not in line.lower()], console
+    for name in ("stages", "scatter-l1", "scatter-l2", "clients", "weights", "drift", "confusion", "embedding", "gradients"):
+        place = document.index(f'id="{name}"') if f'id="{name}"' in document else document.index(f"id='{name}'")
+        assert "main-svg" in document[place : place + 20000], name

@@ -113,4 +113,4 @@ def test_bytes_are_those_that_travel(plan, private):
     assert weight_in_bytes({"classes": Array("classes"), "four": Array(4)}, plan) == 4 * 7
     assert weight_in_bytes({"P": Along("P"), "model": Along("model")}, plan) == 4 * (nP + n)
     assert weight_in_bytes({"P": Along("P"), "model": Along("model")}, private) == 4 * (nP + n - 6)
-    assert weight_in_bytes({"models": Models(2)}, plan) == 8 * n
+    assert weight_in_bytes({"models": Models(2)}, plan) == 8 * (n + 1)  # each with the id it belongs to

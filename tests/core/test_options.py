@@ -9,7 +9,7 @@ import pytest
 
 import undrift as ud
 from undrift.errors import BadRequest
-from undrift.options import NOT_YET, Options, from_keywords, read_toml
+from undrift.options import Options, from_keywords, read_toml
 
 SMALL = {"clients": 5, "rounds": 2, "partition": "dirichlet(0.5)", "model": "mlp(8)"}
 
@@ -34,12 +34,6 @@ def test_what_no_run_can_have_is_refused_with_its_name(given, word):
         from_keywords(given)
     assert word in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_an_option_that_would_change_nothing_is_refused(name):
-    with pytest.raises(BadRequest, match="not there yet"):
-        from_keywords({name: 0.5})
 
 
 def test_the_defaults_are_those_of_the_manual():

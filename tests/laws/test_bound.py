@@ -176,13 +176,13 @@ def test_held_out_samples_are_the_same_in_every_round_and_never_all(job):
     assert len(weighting.bound().reserve(job(n=10))) == 0
 
 
-@pytest.mark.parametrize("options", ["", "when=after", "on=held"])
-def test_it_costs_one_pass_and_sends_one_number(tiny, options):
+@pytest.mark.parametrize(("options", "share"), [("", 1.0), ("when=after", 1.0), ("on=held", 0.2)])
+def test_it_costs_one_pass_over_what_it_measures_and_sends_one_number(tiny, options, share):
     run = run_parts(f"bound({options})", tiny, rounds=1)
     loop = Loop(run.setup, Inline(run.setup.site, run.vault.states), run.vault)
     world = loop.begin()
     (reply,) = loop.engine.map(loop.orders(world, loop.desktop(world), [0]))
-    assert reply.passes == 1
+    assert reply.looked == round(share * run.setup.federation.sizes[0])
     assert list(reply.messages["weighting.bound"]) == ["spread"]
 
 

@@ -25,7 +25,8 @@ def client(job, planned):
         p = torch.stack([1 - u / 2, u / 2], 1).clamp(1e-6, 1)
         survey = SimpleNamespace(loss=loss, logits=p.log())
         plan = planned(epochs=epochs, batch=batch)
-        return job(plan=plan, n=len(loss), scored=lambda role: {"received": survey}[role], **facts)
+        given = {"n": len(loss), "labels": torch.arange(len(loss)) % 3, "scored": lambda role: {"received": survey}[role]}
+        return job(plan=plan, **{**given, **facts})
 
     return make
 
@@ -39,7 +40,21 @@ def test_the_boundary_is_the_loss_of_the_most_uncertain_sample(client):
     at = client([0.1, 0.9, 0.5, 2.0, 1.0], u=[0.1, 0.2, 0.8, 0.3, 0.4])  # the third is the most uncertain
     _, unbiased, _ = sampling.fedbss(T1=0).begin(at, None, {})
     assert unbiased == 2  # 0.1 and 0.5
-    assert at.notes == {"S_mid": pytest.approx(0.5), "biased": pytest.approx(3 / 5)}
+    assert at.notes["S_mid"] == pytest.approx(0.5)
+    assert at.notes["biased"] == pytest.approx(3 / 5)
+
+
+def test_the_biased_set_is_noted_by_class_and_the_survey_by_a_few_samples(client):
+    at = client([0.1, 0.9, 0.5, 2.0, 1.0], u=[0.1, 0.2, 0.8, 0.3, 0.4])  # labels 0 1 2 0 1; V = 1, 4, 3
+    sampling.fedbss(T1=0).begin(at, None, {})
+    assert at.notes["biased_labels"].tolist() == [1, 2, 0]
+    survey = at.notes["survey"]
+    assert survey["loss"] == pytest.approx([0.1, 0.5, 0.9, 1.0, 2.0])
+    assert survey["uncertainty"] == pytest.approx([0.1, 0.8, 0.2, 0.4, 0.3], abs=1e-4)
+    many = client([float(k) for k in range(101)] + [math.nan])
+    sampling.fedbss(T1=0).begin(many, None, {})
+    # 16 of the 101 finite ones, evenly spaced by rank: 0, 100/15, …, 100
+    assert many.notes["survey"]["loss"] == [float(round(100 * i / 15)) for i in range(16)]
 
 
 def test_the_first_epoch_takes_the_easiest_and_the_last_takes_all(client):

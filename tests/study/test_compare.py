@@ -101,6 +101,14 @@ def test_resuming_may_add_seeds_and_methods_but_change_nothing(whole, tmp_path):
         compare(METHODS[1:2], out=tmp_path / "c", resume=True, **SMALL)
 
 
+def test_a_comparison_of_objects_is_resumed_in_python(tmp_path):
+    methods = ["fedavg", ud.method("fedprox", ud.weighting.bound()), ud.weighting.uniform()]
+    with pytest.raises(KeyboardInterrupt):
+        compare(methods, out=tmp_path / "c", onlooker=Stopper(after=6), **SMALL)
+    done = compare(methods, out=tmp_path / "c", resume=True, **SMALL)
+    assert numbers(done.rows) == numbers(compare(methods, out=tmp_path / "d", **SMALL).rows)
+
+
 def test_a_run_that_fails_is_marked_and_the_others_finish(tmp_path):
     done = compare(["fedavg", Wrong(), "fedprox"], out=tmp_path / "c", **SMALL)
     assert ["failed" in row for row in done.rows] == [False, True, False]
@@ -120,13 +128,24 @@ def test_fewer_runs_than_cores_share_the_cores(tmp_path):
     told = []
 
     class Plan(Onlooker):
-        def begin(self, tasks, plan):
+        def begin(self, tasks, plan, at_once):
             told.append(plan)
 
     tasks = [Task(name, name, {**SMALL, "seed": 0}, {"method": name, "seed": 0}) for name in ("fedavg", "fedprox")]
     rows, _ = finish(tasks, tmp_path, Federations(), Plan(), cores=4, together=True)
     assert told == ["2 runs at a time, each on 2 workers"]
     assert [row["method"] for row in rows] == ["fedavg", "fedprox"]
+
+
+def test_what_gives_way_is_said_before_the_first_round(tmp_path):
+    said = []
+
+    class Ears(Onlooker):
+        def note(self, sentence):
+            said.append(sentence)
+
+    compare(["fedavg", "flood@uniform"], out=tmp_path / "c", onlooker=Ears(), **SMALL)
+    assert any(sentence.startswith("flood@uniform: ") and "gives way" in sentence for sentence in said)
 
 
 def test_a_run_is_told_how_many_cores_it_has(monkeypatch):

@@ -107,7 +107,7 @@ def test_numbers_are_read_off_the_last_rounds():
     curve = [0.1, 0.2, 0.6, 0.8]
 
     def rows(query, values):
-        return [(value,) for value in curve]
+        return [(round, None, value) for round, value in enumerate(curve)]
 
     assert paper_table.read_off(rows, Value())[0] == 0.8
     assert paper_table.read_off(rows, Value(window=2)) == pytest.approx([0.7, 0.1])

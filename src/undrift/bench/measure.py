@@ -139,10 +139,10 @@ def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[st
             spent = dict(ours.loop.clock.spent)
         finally:
             ours.close()
-    training, scoring = spent["training"] / workers, spent["scoring"] / workers
+    training, scoring, judging = (spent[kind] / workers for kind in ("training", "scoring", "judging"))
     shares = {
-        "training": training, "scoring": scoring, "copying and waiting": spent["clients"] - training - scoring,
-        "orders": spent["orders"], "aggregation": spent["aggregation"], "evaluation": spent["evaluation"],
-        "store": spent["store"],
+        "training": training, "scoring": scoring, "evaluation": spent["evaluation"] + judging,
+        "copying and waiting": spent["clients"] - training - scoring - judging, "orders": spent["orders"],
+        "aggregation": spent["aggregation"], "store": spent["store"],
     }  # fmt: skip
     return {"seconds": wall / rounds, **{name: value / wall for name, value in shares.items()}}

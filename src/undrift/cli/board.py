@@ -20,14 +20,19 @@ class Board(Onlooker):
         self.live: Any = None
         self.tasks: Sequence[Task] = ()
 
-    def begin(self, tasks: Sequence[Task], plan: str) -> None:
+    def note(self, sentence: str) -> None:
+        self.say(f"note: {sentence}")
+
+    def begin(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
         self.end_live()
         self.tasks, self.at = tasks, dict[str, tuple[int, float | None]]()
         self.over: dict[str, Row] = {}
         self.began = self.said = time.monotonic()
         if not tasks:
             return
-        self.say(f"{len(tasks)} run{'s' * (len(tasks) > 1)}, {plan}" + estimate(tasks, plan))
+        seconds = sum(task.seconds for task in tasks) / at_once
+        least = f"; the training takes at least {clock(seconds)}" if seconds > 10 else ""
+        self.say(f"{len(tasks)} run{'s' * (len(tasks) > 1)}, {plan}{least}")
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -123,11 +128,6 @@ class Board(Onlooker):
         if self.log is not None:
             self.log.close()
             self.log = None
-
-
-def estimate(tasks: Sequence[Task], plan: str) -> str:
-    seconds = sum(task.seconds for task in tasks)
-    return f"; the training alone takes about {clock(seconds)} of one core" if seconds > 20 else ""
 
 
 def clock(seconds: float) -> str:

@@ -67,7 +67,9 @@ def found_again(
     if methods or given or grid:
         asked = planned([parsed(method) for method in methods], given, seeds or 1, repeat, read_grid(grid))
     else:
-        if any(str(entry.method).startswith("object:") for entry in before.entries):
+        if any(
+            str(one).startswith("object:") for one in [*(e.method for e in before.entries), *before.options.values()]
+        ):
             raise BadRequest(f"{out} compares objects that text cannot name; use ud.compare(…, resume=True) in Python")
         if seeds is None and repeat is None:
             return before, Path(out)

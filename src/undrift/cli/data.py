@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +39,32 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
 def show(
     data: str = typer.Argument("digits", help="a data set"),
     partition: str = typer.Argument("dirichlet(0.3)", help="how it is dealt"),
-    clients: str = typer.Option("20", "--clients", help="how many clients"),
-    noise: str | None = typer.Option(None, "--noise", help="wrong labels"),
+    clients: str | None = typer.Option(
+        None, "--clients", help="how many clients [20, or as many as natural and by_domain find in the data]"
+    ),
+    noise: str | None = typer.Option(None, "--noise", help="wrong labels: symmetric(0.2), permute(0.3), joined by +"),
+    domains: str | None = typer.Option(None, "--domains", help="feature skew: identity+inverted+rotated(45)"),
     seed: str = typer.Option("0", "--seed", help="of the federation"),
-    html: str | None = typer.Option(None, "--html", help="write the picture here"),
+    html: str | None = typer.Option(None, "--html", help="where the page goes [runs/data/…; with --json none]"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
-    """A picture of who holds what."""
+    """Who holds what: numbers, and a page with a picture."""
     from undrift.cli.settings import read
     from undrift.federation import federate
     from undrift.study import holdings
+    from undrift.study.page import write
 
-    asked = read({"clients": clients, "seed": seed})
-    federation = federate(data, partition, asked["clients"], noise=noise, seed=asked["seed"])
+    asked = read({"seed": seed} | ({} if clients is None else {"clients": clients}))
+    federation = federate(data, partition, asked.get("clients"), noise=noise, domains=domains, seed=asked["seed"])
     found = holdings.describe(federation)
     if json:
         typer.echo(json_module.dumps(found))
     else:
         typer.echo(holdings.terminal(federation, found))
+    words = [federation.name, partition, f"{federation.clients} clients", *filter(None, (noise, domains))]
+    if html is None and not json:
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", " ".join([Path(words[0]).stem, *words[1:]])).strip("_")[:100]
+        html = f"runs/data/{name}.html"
     if html is not None:
-        from undrift.study.page import write
-
-        write(Path(html), f"{federation.name}, {partition}, {clients} clients", holdings.sections(federation, found))
+        write(Path(html), ", ".join(words), holdings.sections(federation, found))
         typer.echo(f"picture in {html}", err=json)

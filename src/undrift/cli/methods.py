@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json as json_module
-import sys
 from typing import Any
 
 import typer
+
+HEADER = ["method", "axes", "sends beside the model", "passes", "training", "state", "laws", "paper"]
 
 
 def add(app: typer.Typer) -> None:
@@ -17,103 +17,71 @@ def add(app: typer.Typer) -> None:
 def methods(
     name: str | None = typer.Argument(None, help="a published name, or axis.part"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
+    markdown: bool = typer.Option(False, "--markdown", help="all of them and all parts, as docs/methods.md"),
 ) -> None:
     """All methods, or everything about one: parameters, formula, what it costs, what it sends."""
-    if name is None:
-        table = everything()
-        if json:
-            typer.echo(json_module.dumps(table))
-            return
+    from undrift import describe
+
+    if name is not None:
+        found = describe.describe(name)
+        typer.echo(json_module.dumps(found) if json else page(found))
+    elif markdown:
+        typer.echo(document(describe.published(), describe.parts()))
+    elif json:
+        typer.echo(json_module.dumps(describe.published()))
+    else:
         from undrift.study.tables import text_table
 
-        rows = [["method", "parts", "sends beside the model", "what it is"]]
-        rows += [[m["name"], ", ".join(m["parts"]) or "—", ", ".join(m["sends"]) or "—", m["what"]] for m in table]
-        typer.echo(text_table([[cell[:58] for cell in row] for row in rows]))
-        typer.echo(
-            "\nJoin with +, ask for a weighting with @: flood+scaffold@bound. `undrift methods NAME` tells all about one."
-        )
-        return
-    found = one(name)
-    typer.echo(json_module.dumps(found) if json else page(found))
+        rows = [HEADER, *([shortened(cell) for cell in row(found)] for found in describe.published())]
+        typer.echo(text_table(rows, words=(0, 1, 2, 6, 7)) + "\n\n" + LEGEND + "\nJoin with +, ask for a weighting with @: "
+                   "flood+scaffold@bound. `undrift methods NAME` tells all about one.")  # fmt: skip
 
 
-def everything() -> list[dict[str, Any]]:
-    from undrift.methods import PUBLISHED
-
-    return [describe(name) for name in PUBLISHED]
+def shortened(cell: str, most: int = 32) -> str:
+    return cell if len(cell) <= most else cell[: most - 1] + "…"
 
 
-def describe(name: str) -> dict[str, Any]:
-    from undrift.methods import PUBLISHED
-
-    published = PUBLISHED[name]
-    bundle = published.factory()
-    parts = [*bundle.brings]
-    return {
-        "name": name,
-        "what": (inspect.getdoc(published.factory) or "").splitlines()[0] if published.factory.__doc__ else "",
-        "paper": published.paper,
-        "parts": [part.key for part in parts],
-        "prefers": [part.key for part in bundle.prefers],
-        "parameters": parameters(published.factory),
-        "sends": [f"{n}: {kind}" for part in parts for n, kind in part.sends.items()],
-        "receives": [f"{n}: {kind}" for part in parts for n, kind in part.receives.items()],
-        "keeps_state": any(has_state(part) for part in parts),
-        "about": [documentation(part) for part in parts],
-    }
+def row(found: dict[str, Any]) -> list[str]:
+    costs = found["costs"]
+    return [
+        found["name"], ", ".join(found["axes"]) or "—", "; ".join(found["sends"]) or "—", passes(found),
+        f"×{brief(costs['training'])}", models(costs["state"]),
+        ", ".join(file.removeprefix("test_") for file in found["laws"]), found["paper"] or "—",
+    ]  # fmt: skip
 
 
-def one(name: str) -> dict[str, Any]:
-    from undrift.errors import unknown
-    from undrift.methods import PUBLISHED
-    from undrift.text import part_tables
-
-    if name in PUBLISHED:
-        return describe(name)
-    tables = part_tables()
-    axis, _, short = name.partition(".")
-    homes = (
-        [(axis, short)]
-        if axis in tables and short in tables[axis]
-        else [(a, name) for a in tables if name in tables[a]]
-    )
-    if not homes:
-        raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
-    axis, short = homes[0]
-    cls: Any = tables[axis][short]
-    sends, receives = getattr(cls, "sends", {}), getattr(cls, "receives", {})
-    return {
-        "name": f"{axis}.{short}", "what": (inspect.getdoc(sys.modules[cls.__module__]) or "").splitlines()[0], "paper": "",
-        "parts": [f"{axis}.{short}"], "prefers": [], "parameters": parameters(cls),
-        "sends": [f"{n}: {kind}" for n, kind in sends.items()] if isinstance(sends, dict) else ["depends on its parameters"],
-        "receives": [f"{n}: {kind}" for n, kind in receives.items()] if isinstance(receives, dict) else ["depends on its parameters"],
-        "keeps_state": "first" in vars(cls), "about": [inspect.getdoc(sys.modules[cls.__module__]) or ""],
-    }  # fmt: skip
+def passes(found: dict[str, Any]) -> str:
+    """`1`, `2 per epoch`, `0, proxy`."""
+    costs = found["costs"]
+    words = [f"{costs['passes']:g}"] if costs["passes"] or not costs["passes_per_epoch"] else []
+    words += [f"{costs['passes_per_epoch']:g} per epoch"] if costs["passes_per_epoch"] else []
+    return " + ".join(words) + (", proxy" if found["needs_proxy"] else "")
 
 
-def parameters(factory: Any) -> dict[str, Any]:
-    from undrift.text import spell
-
-    out = {}
-    for name, parameter in inspect.signature(factory).parameters.items():
-        try:
-            out[name] = "required" if parameter.default is parameter.empty else spell(parameter.default)
-        except Exception:
-            out[name] = str(parameter.default)
-    return out
+def models(size: int) -> str:
+    """Bytes in whole models."""
+    return brief(size / whole()) if size else "—"
 
 
-def has_state(part: Any) -> bool:
-    from undrift.parts import defines
+def brief(number: float) -> str:
+    """Two digits at most: 1, 0.8, 0.98."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
 
-    return defines(part, "first")
+
+def whole() -> int:
+    from undrift.bench.costs import model_bytes
+
+    return model_bytes()
 
 
-def documentation(part: Any) -> str:
-    return inspect.getdoc(sys.modules[type(part).__module__]) or ""
+LEGEND = """passes: forward passes over a client's data per round, beyond training's (proxy: the server passes over its proxy set)
+training: samples trained on, in FedAvg's (data decide, where samples are picked or held out)
+state: what a client keeps, in whole models
+laws: tests/laws/test_*.py that state them; every method is also a row of tests/conformance"""
 
 
 def page(found: dict[str, Any]) -> str:
+    costs, finding = found["costs"], found["finding"]
     lines = [f"{found['name']}: {found['what']}"]
     if found["paper"]:
         lines.append(f"paper: {found['paper']}")
@@ -124,6 +92,65 @@ def page(found: dict[str, Any]) -> str:
     lines.append("leaves a site, beside the model: " + ("; ".join(found["sends"]) or "nothing"))
     lines.append("reaches a site, beside the model: " + ("; ".join(found["receives"]) or "nothing"))
     lines.append(f"clients keep state: {'yes' if found['keeps_state'] else 'no'}")
+    lines += ["", *bill(found)]
+    lines.append(f"personal model: {PERSONAL[costs['rebuilt']]}")
+    lines.append("laws: " + ", ".join(f"tests/laws/{file}.py" for file in found["laws"]))
+    lines.append("controls: " + (f"{finding['sentence']} ({finding['where']})" if finding else "not measured yet"))
     for text in found["about"]:
         lines += ["", text]
     return "\n".join(lines)
+
+
+def bill(found: dict[str, Any]) -> list[str]:
+    """What it costs, as it was counted."""
+    from undrift.bench.costs import NETWORK
+
+    costs = found["costs"]
+    return [
+        "costs per client and round, counted on a tiny federation once its schedule is on:",
+        f"  passes over the client's data beyond training: {passes(found)}",
+        f"  samples trained on, in FedAvg's: {costs['training']:.2f}",
+        f"  bytes ({NETWORK}): up {costs['model']:,} + {costs['up']:,}, down {costs['model']:,} + {costs['down']:,} "
+        f"(model + the rest); the client keeps {costs['state']:,}, the server {costs['shelf']:,} for it",
+    ]  # fmt: skip
+
+
+PERSONAL = {
+    None: "none; everybody holds the global model",
+    True: "the server could rebuild it: what a client holds after training is what it sends",
+    False: "the server cannot rebuild it from what it is sent: a part of it never leaves the client",
+}
+
+
+def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> str:
+    """docs/methods.md."""
+    from undrift.bench.costs import CLIENTS, NETWORK, SAMPLES
+
+    return "\n".join([
+        "# Methods and parts", "",
+        "Made by `undrift methods --markdown > docs/methods.md`; a test compares. `undrift methods NAME` has the formula,",
+        "the parameters, the traps and where the authors' code differs.", "",
+        f"Costs are counted, not typed: {CLIENTS} clients of {SAMPLES} samples, a network {NETWORK} "
+        f"({whole():,} bytes), the last of", "three rounds. What they are in seconds: [results/costs.md](results/costs.md).", "",
+        *(f"- {line}" for line in LEGEND.splitlines()), "",
+        "## Published names", "", *grid([[*HEADER, "personal model"], *([*row(f), SHORT[f["costs"]["rebuilt"]]] for f in published)]),
+        "", "`personal model`: whether the server could rebuild what a client holds from what it is sent.", "",
+        "## Parts", "", *grid([["part", "what it is", *HEADER[2:-1]],
+                                *([f["name"], f["what"], *row(f)[2:-1]] for f in parts)]), "",
+        "## What the controls say", "", *findings(published),
+    ])  # fmt: skip
+
+
+SHORT = {None: "—", True: "yes", False: "no"}
+
+
+def grid(rows: list[list[str]]) -> list[str]:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
+
+
+def findings(published: list[dict[str, Any]]) -> list[str]:
+    measured = [found for found in published if found["finding"]]
+    rest = ", ".join(found["name"] for found in published if not found["finding"])
+    lines = [f"- **{f['name']}**: {f['finding']['sentence']} ({f['finding']['where']})" for f in measured]
+    return [*lines, *([""] if lines else []), f"Not measured yet: {rest}."]

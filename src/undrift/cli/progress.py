@@ -48,6 +48,11 @@ class Progress:
             print(f"round {round + 1}/{rounds}  accuracy {shown}  {left:.0f} s left", file=sys.stderr, flush=True)
             self.said_at = time.monotonic()
 
+    def ended(self, evaluation: float) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        self.line(f"evaluation took {100 * evaluation:.0f} % of the time")
+
     def line(self, text: str) -> None:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)

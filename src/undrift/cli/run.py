@@ -57,11 +57,13 @@ def run(
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """The end of a run: a table for eyes, an object for scripts."""
-    from undrift.study.tables import legend, stage_table, text_table
+    from undrift.study.tables import legend, newcomers_line, stage_table, text_table
 
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
         print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=eyes)
+        if newcomers := newcomers_line(summary):
+            print(newcomers, file=eyes)
         for failure in summary["failures"][:5]:
             who = "a worker" if failure["client"] is None else f"client {failure['client']}"
             print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=eyes)

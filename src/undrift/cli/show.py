@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json as json_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-BLOCKS = "▁▂▃▄▅▆▇█"
+if TYPE_CHECKING:
+    from undrift.study.traces import Traces
 
 
 def add(app: typer.Typer) -> None:
@@ -16,15 +19,21 @@ def add(app: typer.Typer) -> None:
 
 def show(
     run: str = typer.Argument(..., help="the run's folder"),
+    traces: bool = typer.Option(
+        False, "--traces", help="what the parts saw: scores, losses, weights … over the rounds"
+    ),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+    html: str | None = typer.Option(None, "--html", help="write a page with every figure the record can give"),
 ) -> None:
-    """What a run did: method, stages, curve, who was left out."""
+    """What a run did: method, stages, curve, published protocols, who was left out."""
+    from undrift.evaluate.views import protocols
     from undrift.options import read_toml
     from undrift.reopen import run_folder
     from undrift.result import rows_of
     from undrift.store.record import Record
-    from undrift.study.summary import client_stage, global_stage
-    from undrift.study.tables import legend, stage_table, text_table
+    from undrift.study.summary import client_stage, global_stage, unseen
+    from undrift.study.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.study.traces import sparkline
 
     folder = run_folder(run)
     options = read_toml(folder / "run.toml")
@@ -39,6 +48,7 @@ def show(
     summary: dict[str, Any] = {
         "method": options["method"], "seconds": seconds, "accuracy": (whole or {}).get("accuracy"),
         "stages": {"G": whole, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
+        "unseen": unseen(record),
     }  # fmt: skip
     typer.echo(
         f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s"
@@ -54,21 +64,43 @@ def show(
     if curve:
         typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
     typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
+    if newcomers := newcomers_line(summary):
+        typer.echo(newcomers)
+    typer.echo(f"\n{text_table(protocols(record.all, options['thresholds']))}")
+    for metric, data, value in record.all(
+        "SELECT metric, data, value FROM metrics WHERE stage='G' AND client IS NULL AND data IN ('train', 'ood') AND round="
+        "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data IN ('train', 'ood')) ORDER BY rowid"
+    ):
+        typer.echo(f"{metric} ({data}): {value:.6g}")
     for round, client, kind, detail in record.all(
         "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"
     ):
         who = "" if client is None else f" client {client}"
         typer.echo(f"round {round}:{who} {kind}: {detail}")
+    if traces or html is not None:
+        found = seen(folder)
+        if traces:
+            typer.echo(f"\n{found}")
+        if html is not None:
+            from undrift.study.page import write
+            from undrift.study.run_page import sections
+
+            drawn = sections(options["method"], record.all, summary, options["thresholds"])
+            write(Path(html), f"{options['method']} on {options['data']}", [*drawn, *found.sections()])
+            typer.echo(f"page: {html}", err=True)
     record.close()
 
 
-def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve in one line of text.
+def seen(folder: Path) -> Traces:
+    """The run's traces; without the weights against what the clients hold where the federation cannot be made again."""
+    from undrift.errors import BadRequest
+    from undrift.reopen import remade
+    from undrift.result import rows_of
+    from undrift.study.traces import traces
 
-    >>> sparkline([0.0, 0.5, 1.0])
-    '▁▅█'
-    """
-    step = max(1, -(-len(values) // width))
-    values = values[::step]
-    low, high = min(values), max(values)
-    return "".join(BLOCKS[min(7, int(8 * (v - low) / ((high - low) or 1)))] for v in values)
+    federation = None
+    try:
+        federation = remade(folder, None, None, None).federation
+    except BadRequest as error:
+        typer.echo(f"weights are not shown against what the clients hold: {error}", err=True)
+    return traces(functools.partial(rows_of, folder), federation)

@@ -1,4 +1,5 @@
-"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`.
+"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`;
+`table(frame, …)` and `hugging_face(dataset, …)` take what is already in Python.
 
 Canonical public formats only, never by unpickling; decoded arrays are mapped files that runs and workers share.
 """
@@ -9,5 +10,6 @@ from undrift.data.catalogue import about as about
 from undrift.data.catalogue import available as available
 from undrift.data.catalogue import load, names
 from undrift.data.dataset import DataSet
+from undrift.data.tables import hugging_face, table
 
-__all__ = ["DataSet", "load", "names"]
+__all__ = ["DataSet", "hugging_face", "load", "names", "table"]

@@ -25,7 +25,7 @@ def site_payload(site: Site) -> dict[str, Any]:
     return {
         "path": sys.path, "plan": site.plan, "federation": site.federation, "module": module,
         "sample": site.network(rows).clone(), "initial": site.initial.cpu(), "loss": site.loss, "augment": site.augment,
-        "device": str(site.model.device),
+        "device": str(site.model.device), "metrics": site.own_metrics, "diagnostics": site.diagnostics,
     }  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def open_site(content: dict[str, Any]) -> Site:
     sys.path[:] = [*sys.path, *[place for place in content["path"] if place not in sys.path]]
     flat = Flat(content["module"], content["sample"], content["device"])
     flat.load(content["initial"])
-    site = Site(content["plan"], content["federation"], flat, content["loss"], content["augment"])
+    site = Site(content["plan"], content["federation"], flat, content["loss"], content["augment"], content["metrics"],
+                content["diagnostics"])  # fmt: skip
     site.initial = content["initial"].clone()
     return site

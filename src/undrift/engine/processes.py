@@ -63,8 +63,8 @@ class Processes(Engine):
         tries = [0] * len(orders)
         left = len(orders)
         while left:
-            while queue and (worker := self._next(len(queue))):
-                self._send(worker, orders, queue.popleft())
+            while queue and (free := self._next(len(queue))):
+                self._send(free, orders, queue.popleft())
             pipes: dict[Any, Worker] = {worker.pipe: worker for worker in self.workers}
             for pipe in wait(list(pipes)):
                 worker = pipes[pipe]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undrift.errors import BadRequest
+from undrift.streams import numpy_stream
 
 __all__ = ["constant", "pair", "permute", "symmetric"]
 
@@ -109,6 +110,34 @@ class Permute:
 
 
 symmetric, pair, constant, permute = Symmetric, Pair, Constant, Permute
+Noise = Symmetric | Pair | Constant | Permute
+
+
+def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """The labels by which the data are dealt: noise that comes before the partition, one after another."""
+    for number, noise in enumerate(noises):
+        if noise.when == "before" and not isinstance(noise, Permute):
+            labels = noise.apply(labels, None, classes, _stream(seed, number))
+    return labels
+
+
+def after(
+    noises: Sequence[Noise], labels: np.ndarray, parts: Sequence[np.ndarray], classes: int, seed: int
+) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """The labels clients train on, and the permutations by which some of them call the classes."""
+    if sum(isinstance(noise, Permute) for noise in noises) > 1:
+        raise BadRequest("noise names permute twice, but a client has one permutation of the classes")
+    permutations: dict[int, np.ndarray] = {}
+    for number, noise in enumerate(noises):
+        if isinstance(noise, Permute):
+            permutations = noise.permutations(len(parts), classes, _stream(seed, number))
+        elif noise.when == "after":
+            labels = noise.apply(labels, parts, classes, _stream(seed, number))
+    return labels, permutations
+
+
+def _stream(seed: int, number: int) -> np.random.Generator:
+    return numpy_stream(seed, "noise", *[number] * (number > 0))
 
 
 def nearest(value: float) -> int:

@@ -1,4 +1,5 @@
-"""Who is judged on what: the global model on stretches of a test set, a client's mixture on its own and the whole."""
+"""Who is judged on what: the global model on stretches of a test set, a client's mixture on its own and the whole, a
+newcomer after it has fine-tuned what the server has."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.evaluate.metrics import metrics
-from undrift.job import CHUNK, eval_logits
+from undrift.job import CHUNK, Desk, Job, eval_logits
 from undrift.orders import Order, Reply
 from undrift.vector import Integers
 
 if TYPE_CHECKING:
     from undrift.site import Site
+
+Verdicts = dict[str, dict[str, float]]  # data -> metric -> value
 
 
 def stretch(site: Site, order: Order) -> Reply:
@@ -29,24 +31,48 @@ def stretches(size: int) -> list[tuple[int, int]]:
     return [(at, min(at + CHUNK, size)) for at in range(0, size, CHUNK)]
 
 
-def client(
-    site: Site, order: Order, mixture: list[tuple[Any, torch.Tensor]], integers: Integers
-) -> dict[str, dict[str, float]]:
+def client(site: Site, order: Order, mixture: list[tuple[Any, torch.Tensor]], integers: Integers) -> Verdicts:
     """What a client holds, judged on its own test slice ("own") and on the whole test set ("global")."""
-    federation, classes = site.federation, site.plan.classes
-    rows, labels = federation.slice(order.client)
-    x, y = federation.judged_on("global")
+    federation = site.federation
+    x = federation.judged_on("global")[0]
     if "global" in order.judge:
         logits = mixed_logits(site, mixture, integers, x)
-        own = logits[rows]
-    else:
-        logits, own = None, mixed_logits(site, mixture, integers, x[rows])
-    verdicts = {}
-    if logits is not None:
-        verdicts["global"] = metrics(logits, y, site.loss, classes)
-    if "own" in order.judge and len(rows):
-        verdicts["own"] = metrics(own, labels, site.loss, classes)
-    return verdicts
+        verdicts = whole(site, logits)
+        return verdicts | own(site, order.client, logits) if "own" in order.judge else verdicts
+    rows, labels = federation.slice(order.client)
+    return {"own": site.measure(mixed_logits(site, mixture, integers, x[rows]), labels)} if len(rows) else {}
+
+
+def whole(site: Site, logits: torch.Tensor, ranks: bool = True) -> Verdicts:
+    """Logits on the whole test set: judged there, and on every domain by itself."""
+    y = site.federation.judged_on("global")[1]
+    domains = {f"domain:{name}": torch.from_numpy(rows) for name, rows in site.federation.domains.items()}
+    return {"global": site.measure(logits, y, ranks)} | {
+        data: site.measure(logits[rows], y[rows], ranks) for data, rows in domains.items() if len(rows)
+    }
+
+
+def own(site: Site, client: int, logits: torch.Tensor) -> Verdicts:
+    """Logits on the whole test set: judged on a client's slice of it. A client without a slice has no such verdict."""
+    rows, labels = site.federation.slice(client)
+    return {"own": site.measure(logits[rows], labels)} if len(rows) else {}
+
+
+def newcomer(site: Site, order: Order) -> Reply:
+    """A client that never trains with the others takes the global model and fine-tunes it on its own data: the run's
+    epochs, batches, optimizer and rate, plain loss, no part of the method."""
+    job = Job(Desk(site, order.round, order.client, order.integers), "newcomer", order.vector)
+    twin = job.twin(order.vector)
+    for x, y in job.batches("tuning", site.plan.epochs):
+        if len(y) > 1 or not site.plan.layout.lone:  # BatchNorm cannot learn from one value per channel
+            twin.step(twin.loss(twin(x), y))
+    rows, labels = site.federation.slice(order.client)
+    x = site.federation.judged_on("global")[0][rows]
+    reply = Reply(order.round, order.client)
+    if len(rows):
+        logits = mixed_logits(site, [(1.0, twin.vector)], twin.flat.integers(), x)
+        reply.verdicts = {"unseen": site.measure(logits, labels)}
+    return reply
 
 
 def mixed_logits(

@@ -6,6 +6,8 @@
 
 L1 and L2 are judged per client on its own test slice (Acc(L)) and on the whole test set (Acc(G)). Without a Personalize
 part and without private entries L1 *is* the judged model, so one pass over the test set serves G and every L1.
+Newcomers (clients that never train with the others) are judged on their own slice ("unseen"): with the global model as
+it is (G), and after they fine-tuned it on their own data (L2).
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ import torch
 
 from undrift.aggregate import Desktop, World
 from undrift.engine.base import Engine
-from undrift.evaluate.judge import stretches
-from undrift.evaluate.metrics import metrics
+from undrift.evaluate.judge import Verdicts, own, stretches, whole
 from undrift.orders import Order, Reply
 from undrift.site import Site
 from undrift.store.record import Metric
@@ -50,25 +51,26 @@ class Judge:
               desktop: Callable[[World], Desktop]) -> list[Metric]:  # fmt: skip
         """All rows of one round; `world` is the committed one, `answers` those that passed quarantine."""
         plan, rows = self.site.plan, list[Metric]()
-        logits = None
+        logits, verdicts = None, Verdicts()
         if plan.private is None:
             logits = self.outputs(world, round, "global")
-            y = self.site.federation.judged_on("global")[1]
-            rows += named(round, None, "G", "global", metrics(logits, y, self.site.loss, plan.classes))
+            verdicts = whole(self.site, logits, ranks=self.is_due(round))
+            rows += named(round, None, "G", verdicts)
             if self.site.federation.validation:
                 y = self.site.federation.judged_on("validation")[1]
-                found = metrics(self.outputs(world, round, "validation"), y, self.site.loss, plan.classes)
-                rows += named(round, None, "G", "validation", found)
+                found = self.site.measure(self.outputs(world, round, "validation"), y)
+                rows += named(round, None, "G", {"validation": found})
         if not self.is_due(round):
             return rows
         population = self.population(cohort)
         rows += self.after_training(world, round, population, answers)
         if plan.private is None and plan.method.one("personalize") is None:
             assert logits is not None
-            rows += self.same_for_all(round, population, logits)
+            for client in population:
+                rows += named(round, client, "L1", verdicts | own(self.site, client, logits))
         else:
             rows += self.after_receiving(world, round, population, desktop)
-        return rows
+        return rows + self.newcomers(world, round, logits)
 
     def outputs(self, world: World, round: int, data: str) -> torch.Tensor:
         size = len(self.site.federation.judged_on(data)[1])
@@ -78,16 +80,6 @@ class Judge:
         if len(pieces) < len(orders):
             raise RuntimeError(f"the global model could not be judged on {data}")
         return torch.cat(pieces)
-
-    def same_for_all(self, round: int, population: Sequence[int], logits: torch.Tensor) -> list[Metric]:
-        federation, classes = self.site.federation, self.site.plan.classes
-        whole = metrics(logits, federation.judged_on("global")[1], self.site.loss, classes)
-        rows = []
-        for client in population:
-            place, y = federation.slice(client)
-            rows += named(round, client, "L1", "global", whole)
-            rows += named(round, client, "L1", "own", metrics(logits[place], y, self.site.loss, classes))
-        return rows
 
     def after_receiving(self, world: World, round: int, population: Sequence[int],
                         desktop: Callable[[World], Desktop]) -> list[Metric]:  # fmt: skip
@@ -115,16 +107,26 @@ class Judge:
         ]  # fmt: skip
         return rows + self.verdicts(round, "L2", self.engine.map(orders))
 
-    def verdicts(self, round: int, stage: str, replies: Sequence[Reply]) -> list[Metric]:
+    def newcomers(self, world: World, round: int, logits: torch.Tensor | None) -> list[Metric]:
+        """Clients held out of training, with the judged model: as it is, and fine-tuned on their own data."""
+        clients = self.site.federation.newcomers
+        if not clients:
+            return []
         rows = []
-        for reply in replies:
-            for data, found in sorted(reply.verdicts.items()):
-                rows += named(round, reply.client, stage, data, found)
-        return rows
+        if logits is not None:
+            for client in clients:
+                rows += named(round, client, "G", {"unseen": own(self.site, client, logits).get("own", {})})
+        orders = [Order("tune", world.round, client, world.judged, world.integers,
+                        size=len(self.site.federation.rows(client))) for client in clients]  # fmt: skip
+        return rows + self.verdicts(round, "L2", self.engine.map(orders))
+
+    def verdicts(self, round: int, stage: str, replies: Sequence[Reply]) -> list[Metric]:
+        return [row for reply in replies for row in named(round, reply.client, stage, reply.verdicts)]
 
     def size(self) -> int:
         return len(self.site.federation.test_y)
 
 
-def named(round: int, client: int | None, stage: str, data: str, found: dict[str, float]) -> list[Metric]:
-    return [(round, client, stage, data, metric, value) for metric, value in found.items()]
+def named(round: int, client: int | None, stage: str, verdicts: Verdicts) -> list[Metric]:
+    return [(round, client, stage, data, metric, value)
+            for data, found in sorted(verdicts.items()) for metric, value in found.items()]  # fmt: skip

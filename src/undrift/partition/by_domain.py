@@ -17,7 +17,7 @@ from undrift.partition._common import Parts, checked
 
 @dataclass(frozen=True)
 class ByDomain:
-    follows_groups: ClassVar[bool] = True  # its local test slices are the groups' own test parts
+    follows_groups: ClassVar[str] = "domain"  # its local test slices are the groups' own test parts
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None

@@ -28,6 +28,7 @@ from undrift.errors import BadRequest
 from undrift.parts import Job, Plan, Problem, Sampling, Tree
 
 LEVELS = {"uncertainty": None, "ratio": 0.7, "loss": 1.0, "top": 10.0}
+SURVEYED = 16  # samples of the survey that are noted per client and round
 WORDS = {
     "boundary": tuple(LEVELS), "pacing": ("cosine", "linear", "filter"), "order": ("loss", "random", "matched"),
 }  # fmt: skip
@@ -75,24 +76,26 @@ class FedBSS(Sampling):
             return None
         survey = job.scored("received")
         loss = torch.where(torch.isfinite(survey.loss), survey.loss.double(), math.inf)
+        p = survey.logits.double().softmax(1)
+        u = torch.where(torch.isfinite(loss), 1 - (p.amax(1) - p.amin(1)), -math.inf)
         easiest = loss.argsort(stable=True)
-        unbiased = self.unbiased(loss, survey.logits, easiest, job)
+        unbiased = self.unbiased(loss, u, easiest, job)
         if unbiased < (least := min(job.n, job.plan.batch)):
             job.note("enlarged_from", unbiased)
             unbiased = least
         job.note("biased", (job.n - unbiased) / job.n)
+        job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
+        job.note("survey", some_of(loss, u, easiest))
         draw = job.stream("order")
         return (easiest if self.order == "loss" else torch.randperm(job.n, generator=draw)), unbiased, draw
 
-    def unbiased(self, loss: torch.Tensor, logits: torch.Tensor, easiest: torch.Tensor, job: Job) -> int:
+    def unbiased(self, loss: torch.Tensor, u: torch.Tensor, easiest: torch.Tensor, job: Job) -> int:
         """|U|, before it is enlarged."""
         if self.boundary == "ratio":
             return math.floor((self.level or 0.0) * job.n + 1e-9)
         if self.boundary == "loss":
             middle = torch.tensor(self.level, dtype=loss.dtype, device=loss.device)
         else:
-            p = logits.double().softmax(1)
-            u = torch.where(torch.isfinite(loss), 1 - (p.amax(1) - p.amin(1)), -math.inf)
             among = 1 if self.boundary == "uncertainty" else int(self.level or 1)
             most = easiest[u[easiest].argsort(descending=True, stable=True)][:among]
             middle = loss[most].median()
@@ -112,3 +115,10 @@ class FedBSS(Sampling):
         if self.pacing == "cosine":
             return (1 - math.cos(math.pi * epoch / epochs)) / 2
         return epoch / epochs if self.pacing == "linear" else 0.0
+
+
+def some_of(loss: torch.Tensor, u: torch.Tensor, easiest: torch.Tensor) -> dict[str, list[float]]:
+    """Loss against uncertainty, for the record: a few samples, evenly spaced from the easiest to the hardest."""
+    sound = easiest[torch.isfinite(loss[easiest])]
+    few = sound[torch.linspace(0, max(len(sound) - 1, 0), min(SURVEYED, len(sound))).round().long()]
+    return {"loss": [round(v, 4) for v in loss[few].tolist()], "uncertainty": [round(v, 4) for v in u[few].tolist()]}

@@ -41,11 +41,20 @@ class Vault:
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
-    def keep_round(self, client: int, world: World) -> int | None:
-        """The version of a client's state that the oldest resumable checkpoint needs."""
+    def keep_round(self, kind: str, client: int, world: World) -> int | None:
+        """The version of a client's state or shelf row that the oldest resumable checkpoint needs."""
         if self.folder is None:
-            return world.versions.get(("state", client))
-        return self._kept[0][1].get(("state", client)) if self._kept else None
+            return world.versions.get((kind, client))
+        return self._kept[0][1].get((kind, client)) if self._kept else None
+
+    def forget_rows(self, before: World, after: World) -> None:
+        """Shelf rows that a round replaced go, but for what a checkpoint needs. (A client's states go where its answer
+        arrives; the server's rows have nobody else.)"""
+        for (kind, client), version in after.versions.items():
+            if kind != "state" and before.versions.get((kind, client)) != version:
+                needed = self.keep_round(kind, client, before)
+                if needed is not None:
+                    self.states.drop_below(kind, client, needed)
 
     def due(self, world: World) -> bool:
         """Whether it is time: when the last one lies twenty times its own cost back, at the latest after 30 s."""

@@ -148,7 +148,7 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
         before = read(folder)
         if before.options != told(asked)["options"] or before.grid != told(asked)["grid"]:
             raise BadRequest(f"the options are not those of {folder}; resume it with the same ones, or start another")
-        mine, theirs = [entry.label for entry in asked.entries], [entry.label for entry in before.entries]
+        mine, theirs = ([entry.label for entry in entries] for entries in (in_file(told(asked)["methods"]), before.entries))
         if mine[: len(theirs)] != theirs:
             raise BadRequest(f"{folder} compares {', '.join(theirs)}, in this order; more may follow, none be left out")
     elif out is None:
@@ -168,13 +168,23 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
 
 def told(asked: Comparison) -> dict[str, Any]:
     """The comparison as its file says it."""
-    plain = {key: value if isinstance(value, (str, int, float, bool)) else repr(value)
-             for key, value in asked.options.items() if value is not None}  # fmt: skip
+    plain = {key: in_words(value) for key, value in asked.options.items() if value is not None}
     return {
         "methods": [{"method": e.method if isinstance(e.method, str) else f"object:{e.label}", **e.own} for e in asked.entries],
         "seeds": [list(pair) for pair in asked.seeds], "options": plain,
         "grid": {key: list(values) for key, values in asked.grid.items()},
     }  # fmt: skip
+
+
+def in_words(value: Any) -> Any:
+    """As a file can hold it; an object by its name alone."""
+    if isinstance(value, (list, tuple)):
+        return [in_words(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool)) else f"object:{type(value).__qualname__}"
+
+
+def in_file(methods: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    return [Entry(one["method"], {key: value for key, value in one.items() if key != "method"}) for one in methods]
 
 
 def read(folder: Path) -> Comparison:
@@ -184,7 +194,7 @@ def read(folder: Path) -> Comparison:
         raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
     try:
         table = tomllib.loads(path.read_text())
-        entries = [Entry(one["method"], {k: v for k, v in one.items() if k != "method"}) for one in table["methods"]]
+        entries = in_file(table["methods"])
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise BadRequest(f"{path} cannot be read: {error}") from None
@@ -196,7 +206,7 @@ def carried_out(
 ) -> Compared:
     """Run what is not there yet."""
     federations = Federations(federation)
-    asked, seconds = ready(asked, federations)
+    asked, seconds = ready(asked, federations, onlooker or Onlooker())
     apart = {name: asked.options[name] for name in ("engine", "workers", "device") if name in asked.options}
     alone = apart.get("engine", "auto") in ("processes", "ray") or apart.get("device", "auto") not in ("auto", "cpu")
     how: dict[str, Any] = {"together": False} if alone else {"cores": apart.get("workers")}
@@ -235,7 +245,7 @@ def validated(row: Row) -> float:
     return -1.0 if value is None else float(value)
 
 
-def ready(asked: Comparison, federations: Federations) -> tuple[Comparison, list[float]]:
+def ready(asked: Comparison, federations: Federations, onlooker: Onlooker) -> tuple[Comparison, list[float]]:
     """Every method is set up once: what would be refused is found before the first hour is spent. A proxy set is carved
     for all when one method asks for it. Also the seconds of training that each run is expected to take."""
     from undrift.runner import expected_seconds
@@ -252,6 +262,8 @@ def ready(asked: Comparison, federations: Federations) -> tuple[Comparison, list
         for point in asked.points(entry):
             settings = asked.task(number, asked.seeds[0], point).settings
             setup = prepare(from_keywords({**settings, "method": entry.method}), federations.of(settings))
+        for sentence in setup.said:
+            onlooker.note(f"{entry.label}: {sentence}")
         if asked.grid and setup.plan.private is not None:
             raise BadRequest(
                 f"--grid chooses by the global model's validation accuracy, and {entry.label} has no global model"

@@ -45,7 +45,7 @@ def work(
     more = min(cores - 1, MORE, max(0, len(tasks) - cores))
     share = max(1, cores // len(tasks))
     each = f"each on {share} worker{'s' * (share > 1)}" if share > 1 else "each on one thread"
-    onlooker.begin(tasks, f"{min(len(tasks), cores)} runs at a time, {each}")
+    onlooker.begin(tasks, f"{min(len(tasks), cores)} runs at a time, {each}", cores)
     members = [Member(start(share)) for _ in range(min(len(tasks), cores + more))]
     post = Post(federations)
     waiting, came = deque(tasks), time.perf_counter()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from undrift.federation import Federation
 
@@ -12,15 +14,13 @@ MOST = 1000  # clients that are looked at; a lazy federation may have a million
 
 
 def describe(federation: Federation) -> dict[str, Any]:
-    """Sizes, class counts and three numbers that say how unlike the clients are."""
+    """Sizes, class counts, what is wrong with labels and pictures, and how unlike the clients are."""
     clients = range(min(federation.clients, MOST))
     counts = np.array([federation.counts(client) for client in clients])
     sizes = counts.sum(1)
     shares = counts / np.maximum(sizes[:, None], 1)
-    noisy = [
-        float((federation.y.numpy()[federation.rows(k)] != federation.clean_y.numpy()[federation.rows(k)]).mean())
-        for k in clients
-    ]
+    wrong = federation.y.numpy() != federation.clean_y.numpy()
+    domain, names = federation.record.get("domain"), list(federation.domains)
     return {
         "data": federation.name,
         "clients": federation.clients,
@@ -29,12 +29,30 @@ def describe(federation: Federation) -> dict[str, Any]:
         "classes_per_client": (counts > 0).sum(1).tolist(),
         "hellinger": mean_hellinger(shares),
         "gini": gini(sizes),
-        "noise_rate": noisy,
+        "noise_rate": [float(wrong[federation.rows(client)].mean()) for client in clients],
+        "permuted": sorted(federation.permutations),
+        "domain": None if domain is None else [names[domain[client]] for client in clients],
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
         "record": {
             key: value for key, value in federation.record.items() if isinstance(value, (int, float, str, bool))
         },
     }
+
+
+def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int, float]]:
+    """What a client's weight may be compared with: {fact: {client: value}}, of the first thousand clients."""
+    everyone = np.bincount(federation.y.numpy(), minlength=federation.classes) / len(federation.y)
+    found: dict[str, dict[int, float]] = {
+        "size": {}, "label entropy": {}, "label Hellinger distance": {}, "noise rate": {},
+    }  # fmt: skip
+    for client in clients[:MOST]:
+        y = federation.train_labels(client)
+        shares = np.bincount(y, minlength=federation.classes) / max(1, len(y))
+        found["size"][client] = len(y)
+        found["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
+        found["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * everyone).sum())))
+        found["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
+    return found
 
 
 def mean_hellinger(shares: np.ndarray) -> float:
@@ -68,16 +86,31 @@ def terminal(federation: Federation, found: dict[str, Any], most: int = 24) -> s
     lines += ["", f"sizes {sizes.min()} … {sizes.max()}, median {int(np.median(sizes))}, Gini {found['gini']:.2f}",
               f"classes per client {min(found['classes_per_client'])} … {max(found['classes_per_client'])}, "
               f"mean Hellinger distance of label shares {found['hellinger']:.2f}"]  # fmt: skip
-    if any(found["noise_rate"]):
-        lines.append(f"wrong labels {100 * np.mean(found['noise_rate']):.1f} %")
+    noise = np.array(found["noise_rate"])
+    spread = f" ({100 * noise.min():.1f} … {100 * noise.max():.1f} % per client)" if noise.any() else ""
+    lines.append(f"wrong labels {100 * noise @ sizes / sizes.sum():.1f} %{spread}")
+    if found["permuted"]:
+        lines.append(f"{len(found['permuted'])} clients call the classes by permuted names")
+    if found["domain"]:
+        held = {name: found["domain"].count(name) for name in federation.domains}
+        lines.append("domains: " + ", ".join(f"{name} ({count} clients)" for name, count in held.items()))
     if empty := sum(size == 0 for size in found["test_slices"]):
         lines.append(f"{empty} clients have an empty test slice and are left out of Acc(L)")
     return "\n".join(lines)
 
 
 def sections(federation: Federation, found: dict[str, Any]) -> list[Any]:
+    """The page: numbers, a bubble per non-zero cell, sizes, wrong labels where there are any, sample pictures."""
+    from undrift.study import samples
     from undrift.study.plots import figure, holdings
 
+    clients = list(range(len(found["sizes"])))
     bars = figure("samples per client", "client", "samples")
-    bars.add_bar(x=list(range(len(found["sizes"]))), y=found["sizes"])
-    return [("holdings", holdings(found["class_counts"], federation.labels)), ("sizes", bars)]
+    bars.add_bar(x=clients, y=found["sizes"])
+    numbers = terminal(federation, found, most=0).partition("\n\n")[2]
+    parts = [("numbers", numbers), ("holdings", holdings(found["class_counts"], federation.labels)), ("sizes", bars)]
+    if any(found["noise_rate"]):
+        noise = figure("share of wrong labels per client", "client", "share")
+        noise.add_bar(x=clients, y=found["noise_rate"])
+        parts.append(("noise", noise))
+    return parts + ([("samples", ("html", samples.markup(federation, found)))] if federation.x.dim() == 4 else [])

@@ -59,6 +59,9 @@ function copy(text, button) {
   else byHand();
 }
 
+// A figure drawn while its box was closed has no width yet.
+document.addEventListener('toggle', () => window.dispatchEvent(new Event('resize')), true);
+
 document.addEventListener('DOMContentLoaded', () => document.querySelectorAll('table.rows').forEach(table => {
   [...table.tHead.rows[0].cells].forEach((header, column) => {
     header.tabIndex = 0;

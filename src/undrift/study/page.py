@@ -12,8 +12,9 @@ Section = Sequence[Any]  # (id, content) or (id, content, heading)
 
 
 def write(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """`content`: a figure, a table (list of rows), a text, ("pre", text), or a list of (id, content) that belong together;
-    each becomes an element with its id. Sections with a heading are listed at the top."""
+    """`content`: a figure, a table (list of rows), a text, ("pre", text), ("html", markup), ("details", title, content) that
+    opens with a click, or a list of (id, content) that belong together; each becomes an element with its id. Sections with
+    a heading are listed at the top."""
     from plotly.offline import get_plotlyjs
 
     style, script = ((files("undrift.study") / f"page.{kind}").read_text() for kind in ("css", "js"))
@@ -42,6 +43,10 @@ def inside(name: str, content: Any) -> str:
         shown = type(content)(content).update_layout(title=None, margin={"t": max(28, space - 20)})
         drawn = shown.to_html(full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot")
         return f"<h3>{html.escape(title)}</h3>{drawn}"  # a title inside the figure would be cut off on a phone
+    if isinstance(content, tuple) and content[0] == "html":
+        return content[1]
+    if isinstance(content, tuple) and content[0] == "details":
+        return f"<details><summary>{html.escape(content[1])}</summary>{inside(name, content[2])}</details>"
     if isinstance(content, tuple):
         return f"<pre>{html.escape(content[1])}</pre>"
     if isinstance(content, str):

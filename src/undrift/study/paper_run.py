@@ -57,8 +57,8 @@ def run(
 ) -> tuple[list[Row], float]:
     """Every cell; each row has the numbers that were read off its run. `results` gets a line per finished run."""
     federations = Federations()
-    tasks = asked.tasks(expected(asked, federations))
     keeper = Keeper(asked, onlooker or Onlooker(), results)
+    tasks = asked.tasks(expected(asked, federations, keeper))
     together = True if workers is not None and workers > 1 else None
     order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))
     rows, took = finish(order, folder, federations, keeper, workers, together)
@@ -66,18 +66,22 @@ def run(
     return [with_values(asked.preset, by_name[task.name]) for task in tasks], took
 
 
-def expected(asked: papers.Scaled, federations: Federations) -> dict[tuple[str, str], float]:
+def expected(asked: papers.Scaled, federations: Federations, onlooker: Onlooker) -> dict[tuple[str, str], float]:
     """Every cell is set up once: what would be refused is found before the first hour is spent."""
     from undrift.runner import expected_seconds
     from undrift.setup import prepare
 
-    found = {}
+    found, said = {}, set[tuple[str, str]]()
     for task in replace(asked, seeds=asked.seeds[:1]).tasks():
         place = (task.row["row"], task.row["column"])
         try:
             setup = prepare(from_keywords({**task.settings, "method": task.method}), federations.of(task.settings))
         except BadRequest as error:
             raise BadRequest(f"{asked.preset.name}, {' in '.join(place)}: {error}") from None
+        for sentence in setup.said:
+            if (place[0], sentence) not in said:
+                onlooker.note(f"{place[0]}: {sentence}")
+                said.add((place[0], sentence))
         found[place] = expected_seconds(setup)
     return found
 
@@ -98,8 +102,11 @@ class Keeper(Onlooker):
     onlooker: Onlooker
     results: Path | None
 
-    def begin(self, tasks: Sequence[Any], plan: str) -> None:
-        self.onlooker.begin(tasks, plan)
+    def note(self, sentence: str) -> None:
+        self.onlooker.note(sentence)
+
+    def begin(self, tasks: Sequence[Any], plan: str, at_once: int) -> None:
+        self.onlooker.begin(tasks, plan, at_once)
 
     def moved(self, task: Any, round: int, accuracy: float | None) -> None:
         self.onlooker.moved(task, round, accuracy)

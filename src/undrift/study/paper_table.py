@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from undrift.evaluate import views
 from undrift.study.papers import Claim, Preset, Value
 from undrift.study.standings import difference
 
@@ -19,15 +20,11 @@ NOISE = 1.0  # points below which a difference on one seed is chance
 
 def read_off(rows: Rows, value: Value) -> list[float] | None:
     """[the number, its std over the window] of a run, in the record's units; None where it was never judged."""
-    found = rows(
-        "SELECT AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? GROUP BY round ORDER BY round",
-        (value.stage, value.data, value.metric),
-    )
-    curve = np.array([number for (number,) in found if number is not None], dtype=float)
-    if not len(curve):
+    values = views.curve(rows, value.stage, value.data, value.metric).mean
+    if not len(values):
         return None
-    some = curve[-value.window :] if value.window else curve
-    return [float(some.mean()), float(some.std())] if value.take == "mean" else [float(some.std()), 0.0]
+    found = views.last(values, value.window) if value.window else views.all_rounds(values)
+    return [found.mean, found.std] if value.take == "mean" else [found.std, 0.0]
 
 
 @dataclass(frozen=True)

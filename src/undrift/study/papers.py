@@ -219,7 +219,9 @@ def shortened(line: Line, share: float) -> Line:
     """The same line in fewer rounds: what counts rounds keeps its share of the run, what decays ends where it did."""
     terms, later = [], False
     for mark, call in text.parse_method(line.method):
-        rounds = {key: max(1, round(value * share)) for key, value in call.options.items() if key in SCHEDULES and value}
+        rounds = {
+            key: max(1, round(value * share)) for key, value in call.options.items() if key in SCHEDULES and value
+        }
         later = later or bool(rounds)
         terms.append(mark + text.spell(dataclasses.replace(call, options={**call.options, **rounds})))
     method = "".join(terms).removeprefix("+") if later else line.method

@@ -135,11 +135,14 @@ def holdings(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any:
     fig = figure("who holds what", "client", "class")
     cells = [(k, c, n) for k, row in enumerate(counts) for c, n in enumerate(row) if n]
     most = max((n for _, _, n in cells), default=1)
+    widest = min(26.0, max(9.0, 1600 / max(len(counts), 1)))  # pixels: a hundred clients still stand apart
     fig.add_scatter(
         x=[k for k, _, _ in cells], y=[labels[c] for _, c, _ in cells], mode="markers",
-        marker={"size": [4 + 22 * (n / most) ** 0.5 for _, _, n in cells], "opacity": 0.75},
+        marker={"size": [3 + (widest - 3) * (n / most) ** 0.5 for _, _, n in cells], "opacity": 0.75},
         text=[f"client {k}: {n} of {labels[c]}" for k, c, n in cells], hoverinfo="text",
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False)
+    fig.update_xaxes(range=[-1, len(counts)])  # as wide as the bars of the sizes below it
+    fig.update_traces(cliponaxis=False)
     fig.update_yaxes(categoryorder="array", categoryarray=list(labels))
     return fig

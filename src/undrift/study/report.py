@@ -18,12 +18,13 @@ from undrift.errors import BadRequest
 from undrift.options import FIELDS, read_toml
 from undrift.result import rows_of
 from undrift.store.record import Record
-from undrift.study import page, plots
+from undrift.study import clients, page, plots
 from undrift.study.standings import LEGEND, Row, standings_table, table
 from undrift.study.tables import legend
 from undrift.study.tasks import times
 
 SAME = ("data", "partition", "clients", "noise", "domains")  # what runs must share to stand in one table
+SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # shown for all methods together
 HOW = ("engine", "workers", "device", "memory", "out", "seed", "data_seed", "ray_address")
 
 
@@ -150,6 +151,7 @@ def heading(runs: Sequence[Seen]) -> str:
 def sections(runs: Sequence[Seen], folders: Sequence[Path]) -> list[page.Section]:
     rows = [run.row for run in runs]
     first_seed = [run for run in runs if run.row["seed"] == runs[0].row["seed"]]
+    readers = [(run.label, run.rows) for run in first_seed]
     federation, why_not = its_federation(runs[0])
     parts: list[page.Section] = [
         ("about", introduction(runs)),
@@ -161,13 +163,15 @@ def sections(runs: Sequence[Seen], folders: Sequence[Path]) -> list[page.Section
         ("losses", plots.bands(runs, "loss", ("G", "global"))),
         ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
         ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
-        ("clients", plots.client_bars([(run.label, run.rows) for run in first_seed]), "Client by client"),
+        ("clients", plots.client_bars(readers), "Client by client"),
+        ("scatter-l1", clients.trade_off(readers, "L1")),
+        ("scatter-l2", clients.trade_off(readers, "L2")),
     ]
     if federation is not None:
         sizes = dict(enumerate(int(size) for size in federation.sizes))
-        parts.append(("size", plots.against_size([(run.label, run.rows) for run in first_seed], sizes)))
+        parts.append(("size", plots.against_size(readers, sizes)))
     parts += [
-        ("weights", plots.weights([(run.label, run.rows) for run in first_seed]), "Weights over the rounds"),
+        ("weights", plots.weights(readers), "Weights over the rounds"),
         ("notes", what_they_saw(first_seed, federation), "What each method saw"),
         ("events", events(runs), "What went wrong"),
         ("configuration", configuration(runs), "Configuration"),
@@ -206,23 +210,19 @@ def picture(federation: Any) -> list[page.Section]:
     return holdings.sections(federation, holdings.describe(federation))
 
 
-def what_they_saw(runs: Sequence[Seen], federation: Any) -> Any:
-    """What parts noted, per method: how often, the first and the last value."""
-    rows = [["method", "part", "noted", "values", "first", "last"]]
-    for run in runs:
-        for part, name, count, first, last in run.rows(
-            "SELECT part, name, COUNT(*), MIN(rowid), MAX(rowid) FROM notes GROUP BY part, name ORDER BY part, name"
-        ):
-            ends = [run.rows("SELECT value FROM notes WHERE rowid = ?", (place,))[0][0] for place in (first, last)]
-            rows.append([run.label, part, name, str(count), *(short(end) for end in ends)])
-    return rows if len(rows) > 1 else "Nothing was noted."
+def what_they_saw(runs: Sequence[Seen], federation: Any) -> list[page.Section]:
+    """Of every method on the first seed: its stages, the papers' protocols, diagnostics, and what its parts noted."""
+    from undrift.study import run_page
+    from undrift.study.traces import traces
 
-
-def short(value: str) -> str:
-    try:
-        return f"{float(value):.4g}"
-    except ValueError:
-        return value if len(value) < 40 else value[:37] + "…"
+    found: list[page.Section] = []
+    for number, run in enumerate(runs):
+        alone = run_page.sections(run.label, run.rows, run.row, run.options["thresholds"])
+        own = [section for section in alone if section[0] not in SHARED]
+        own += traces(run.rows, federation).sections()
+        inside = [(f"notes-{number}-{name}", content) for name, content in own]
+        found.append((f"notes-{number}", ("details", f"{run.label}, seed {run.row['seed']}", inside)))
+    return found
 
 
 def events(runs: Sequence[Seen]) -> Any:

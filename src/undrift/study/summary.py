@@ -22,6 +22,7 @@ def summary(
     stages: dict[str, Any] = {"G": global_stage(record)}
     for stage in ("L1", "L2"):
         stages[stage] = client_stage(record, stage, thresholds)
+    newcomers = unseen(record)
     places = ",".join("?" * len(NOT_FAILURES))
     failures = record.all(
         f"SELECT round, client, kind, detail FROM events WHERE kind NOT IN ({places}) ORDER BY round, client",
@@ -34,6 +35,7 @@ def summary(
         "seconds": seconds,
         "accuracy": stages["G"].get("accuracy") if stages["G"] else None,
         "stages": stages,
+        **({"unseen": newcomers} if newcomers else {}),
         "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
         "model_sha256": sha256(judged),
     }
@@ -50,7 +52,16 @@ def global_stage(record: Record) -> dict[str, Any] | None:
         "SELECT metric, value FROM metrics WHERE stage='G' AND data='global' AND client IS NULL AND round="
         "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global')"
     )
-    found = {metric: clean(value) for metric, value in rows}
+    found: dict[str, Any] = {metric: clean(value) for metric, value in rows if not metric.startswith("recall:")}
+    recall = {metric.removeprefix("recall:"): clean(value) for metric, value in rows if metric.startswith("recall:")}
+    domains = record.all(
+        "SELECT data, value FROM metrics WHERE stage='G' AND data LIKE 'domain:%' AND metric='accuracy' AND client IS NULL "
+        "AND round=(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global') ORDER BY data"
+    )
+    if found:
+        found["recall"] = recall
+    if domains:
+        found["domains"] = {data.removeprefix("domain:"): clean(value) for data, value in domains}
     validation = record.all(
         "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric='accuracy' ORDER BY round DESC LIMIT 1"
     )
@@ -79,6 +90,20 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
         "clients": len(whole or own),
         "without_slice": len(set(whole) - set(own)),
     }
+
+
+def unseen(record: Record) -> dict[str, Any] | None:
+    """Newcomers on their own slices at the last judged round: with the global model (G), and after fine-tuning it (L2)."""
+    found = {}
+    for stage in ("G", "L2"):
+        rows = record.all(
+            "SELECT value FROM metrics WHERE stage=?1 AND data='unseen' AND metric='accuracy' AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage=?1 AND data='unseen')",
+            (stage,),
+        )
+        if rows:
+            found[stage] = {**spread([value for (value,) in rows]), "clients": len(rows)}
+    return found or None
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 COLUMNS = (
@@ -41,8 +41,20 @@ def legend() -> str:
     return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
 
 
-def text_table(rows: Sequence[Sequence[str]]) -> str:
+def newcomers_line(summary: dict[str, Any]) -> str:
+    """What clients that never trained get, in one sentence; empty where there are none."""
+    found = summary.get("unseen")
+    if not found:
+        return ""
+    alone, tuned = ((found.get(stage) or {}).get("mean") for stage in ("G", "L2"))
+    count = max(one["clients"] for one in found.values())
+    return (f"{count} unseen client{'s' * (count > 1)}, own test slice: {percent(alone)} with the global model, "
+            f"{percent(tuned)} after fine-tuning it")  # fmt: skip
+
+
+def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """Columns of words stand left, those of numbers right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
-             for row in rows]  # fmt: skip
+    lines = ["  ".join(cell.ljust(w) if i in words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+             .rstrip() for row in rows]  # fmt: skip
     return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])

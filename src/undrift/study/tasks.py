@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from undrift.errors import BadRequest, RunFailed
-from undrift.federation import Federation, federate
+from undrift.federation import Federation
 from undrift.options import from_keywords
+from undrift.setup import dealt
 
 Row = dict[str, Any]
 DEALT = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed", "seed")
@@ -49,7 +50,8 @@ class Task:
 class Onlooker:
     """Whoever wants to see many runs go by. Does nothing."""
 
-    def begin(self, tasks: Sequence[Task], plan: str) -> None: ...
+    def note(self, sentence: str) -> None: ...
+    def begin(self, tasks: Sequence[Task], plan: str, at_once: int) -> None: ...
     def moved(self, task: Task, round: int, accuracy: float | None) -> None: ...
     def ended(self, task: Task, row: Row) -> None: ...
     def tick(self) -> None: ...
@@ -71,11 +73,7 @@ class Federations:
             return self.given
         key = self.key(settings)
         if key not in self.made:
-            options = from_keywords(dict(settings))
-            self.made[key] = federate(
-                options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
-                validation=options.validation, proxy=options.proxy, seed=options.federation_seed,
-            )  # fmt: skip
+            self.made[key] = dealt(from_keywords(dict(settings)))
         return self.made[key]
 
     def keep(self, tasks: Sequence[Task]) -> None:
@@ -167,7 +165,7 @@ def here(
 ) -> float:
     """One after another, in this process."""
     began = time.perf_counter()
-    onlooker.begin(tasks, "one run after another")
+    onlooker.begin(tasks, "one run after another", 1)
     for number, task in enumerate(tasks):
         federations.keep(tasks[number:])
         keep(task, one(task, folder, federations.of(task.settings), Follower(task, onlooker)))

@@ -88,6 +88,7 @@ class Bound(Weighting):
         return state, {"spread": self.spread(job, "trained") if scratch is None else scratch}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
+        server.note("delta", self.grid())
         spread = torch.tensor([message["spread"] for message in replies.messages], dtype=torch.float64)
         if self.invert == "permuted":  # among the clients by id, so that the order of replies plays no role
             place = torch.tensor(replies.ids).argsort()
@@ -110,7 +111,10 @@ class Bound(Weighting):
         for name, value in (("m", m), ("v", v), ("u", u), ("l", l), ("eta", width)):
             job.note(name, value)
         other = {"mean_loss": L.mean().item() / M, "sqrt_v": math.sqrt(v) / M2 if v >= 0 else v}
-        return max(other[self.invert], LEAST) if self.invert in other else width
+        if self.invert not in other:
+            return width
+        job.note(self.invert, other[self.invert])
+        return max(other[self.invert], LEAST)
 
     def outputs(self, job: Job, role: str) -> tuple[torch.Tensor, torch.Tensor]:
         if self.on == "train":

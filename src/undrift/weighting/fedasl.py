@@ -34,6 +34,9 @@ class FedASL(Weighting):
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         losses = torch.tensor(replies.loss if self.loss == "all" else replies.last, dtype=torch.float64)
+        if self.loss == "last":  # the mean over all epochs is noted for every rule
+            for client, loss in zip(replies.ids, replies.last):
+                server.note("last_loss", loss, client)
         away = (losses - losses.quantile(0.5)).abs()
         sigma = losses.std(correction=self.ddof)
         if not sigma > 0:

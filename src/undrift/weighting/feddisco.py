@@ -33,7 +33,9 @@ class FedDisco(Weighting):
 
     def finish(self, job: Job, scratch: None, state: Tree) -> tuple[Tree, dict[str, Any]]:
         q = job.counts.double() / job.counts.sum()
-        return state, {"distance": torch.special.xlogy(q, q * len(q)).sum().clamp(min=0).item()}
+        distance = torch.special.xlogy(q, q * len(q)).sum().clamp(min=0).item()
+        job.note("distance", distance)
+        return state, {"distance": distance}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         n = torch.tensor(replies.n, dtype=torch.float64)

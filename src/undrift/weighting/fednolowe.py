@@ -43,8 +43,9 @@ class FedNolowe(Weighting):
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         losses = torch.tensor(replies.loss if self.loss == "all" else replies.last, dtype=torch.float64)
         losses = losses - losses.min().clamp(max=0)  # a loss of the user's own may be negative
-        for client, loss in zip(replies.ids, losses.tolist()):
-            server.note("loss", loss, client)
+        if self.loss == "last":  # the mean over all epochs is noted for every rule
+            for client, loss in zip(replies.ids, replies.last):
+                server.note("last_loss", loss, client)
         weights = self.inverted(self.normalised(losses))
         return (2 * weights.mean() - weights).clamp(min=0) if self.reverse else weights
 

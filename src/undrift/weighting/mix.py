@@ -9,6 +9,7 @@ As text: mix([size(), bound(radius=0.1)], [0.5, 0.5]).
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,10 +67,12 @@ class Mix(Weighting):
         return torch.cat([rule.reserve(job) for rule in self.rules])
 
     def begin(self, job: Job, states: Tree, told: dict[str, Any]) -> list[Any]:
-        return [rule.begin(job, state, {}) for rule, state in zip(self.rules, self.apart(states))]
+        pairs = zip(self.rules, self.apart(states))
+        return [rule.begin(noting(job, i), state, {}) for i, (rule, state) in enumerate(pairs)]
 
     def finish(self, job: Job, scratches: list[Any], states: Tree) -> tuple[Tree, dict[str, Any]]:
-        done = [rule.finish(job, *pair) for rule, pair in zip(self.rules, zip(scratches, self.apart(states)))]
+        pairs = zip(self.rules, scratches, self.apart(states))
+        done = [rule.finish(noting(job, i), *pair) for i, (rule, *pair) in enumerate(pairs)]
         message = {f"{i}.{name}": value for i, (_, sent) in enumerate(done) for name, value in sent.items()}
         return together([state for state, _ in done]), message
 
@@ -80,11 +83,18 @@ class Mix(Weighting):
                 continue
             own = [{name.partition(".")[2]: value for name, value in message.items() if name.startswith(f"{i}.")}
                    for message in replies.messages]  # fmt: skip
-            total += share * shares_of(rule.weights(server, replace(replies, messages=own)), replies.n)
+            total += share * shares_of(rule.weights(noting(server, i), replace(replies, messages=own)), replies.n)
         return total
 
     def apart(self, states: Tree) -> list[Tree]:
         return [None] * len(self.rules) if states is None else states
+
+
+def noting(window: Any, i: int) -> Any:
+    """The same job or server; what rule i notes is kept under `i.name`, apart from what the other rules note."""
+    own = copy.copy(window)
+    own.note = lambda name, *value, **client: window.note(f"{i}.{name}", *value, **client)
+    return own
 
 
 def together(states: list[Tree]) -> Tree:

@@ -1,0 +1,133 @@
+"""What a method costs a worker: CPU time over FedAvg's, on the CNN work of `undrift bench`, beside the passes counted.
+
+    UNDRIFT_DATA=FOLDER python benchmarks/costs.py [METHOD …] [--pairs 5]
+
+A client of 600 samples does its third round again and again, in turn with FedAvg's, in one process and on one thread,
+as a worker does it; four small clients make the cohort whole. The ratio is to the mean of the FedAvg rounds before and
+after. Server time is that of one aggregation of five models. Ends with 1 where a method is above its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+
+from undrift.bench.bare import Work
+from undrift.bench.costs import Costs, count
+from undrift.bench.measure import MODELS, Silent, all_works
+from undrift.engine.inline import Inline
+from undrift.engine.spawn import KEEP_PAGES
+from undrift.errors import BadRequest
+from undrift.federation import Federation
+from undrift.local import serve
+from undrift.loop import Loop
+from undrift.methods import PUBLISHED
+from undrift.options import from_keywords
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+from undrift.study.tables import text_table
+
+SAME = {"fliu10": "fliu50", "fliu25": "fliu50", "fliu75": "fliu50", "fliu90": "fliu50", "clt": "local"}
+LIMITS = {"sampling.flood": 1.03, "feddecorr": 1.05, "fedrs": 1.05, "fedlc": 1.05, "feddisco": 1.05}
+CAREFUL = 4  # times as many pairs, where there is a limit
+EPOCHS = {"fedrep": 2}  # trains head and body in turn, so it needs two; its FedAvg gets two as well
+SAMPLES, ROUNDS = 600, 3
+
+
+class Side:
+    """A method at its third round, with one client's order at hand."""
+
+    def __init__(self, work: Work, name: str, epochs: int = 1) -> None:
+        options = {"method": name, "model": MODELS[work.name], "rounds": ROUNDS, "epochs": epochs, "batch": work.batch,
+                   "lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay, "cohort": 1.0,
+                   "out": False}  # fmt: skip
+        self.site = (setup := prepare(from_keywords(options), federation(work))).site
+        vault = Vault(None)
+        loop = Loop(setup, Inline(self.site, vault.states), vault)
+        loop.judge = Silent()  # type: ignore[assignment]
+        world = loop.begin()
+        for _ in range(ROUNDS - 1):
+            loop.clock.spent.clear()
+            world, *_ = loop.one_round(world)
+        self.server = loop.clock.spent["aggregation"]
+        order, *_ = loop.orders(world, loop.desktop(world), range(setup.plan.clients))
+        self.order = loop.engine.with_state(order)
+        self.seconds()  # once for nothing
+
+    def seconds(self) -> float:
+        began = time.process_time()
+        reply = serve(self.site, self.order)
+        took = time.process_time() - began
+        assert reply.failure is None, reply.failure
+        return took
+
+
+def federation(work: Work) -> Federation:
+    x, y = torch.from_numpy(work.x).view(-1, 28, 28, 1), torch.from_numpy(work.y)
+    rows = np.concatenate(work.parts)
+    parts = np.split(rows[: SAMPLES + 200], [SAMPLES, SAMPLES + 50, SAMPLES + 100, SAMPLES + 150])
+    return Federation("fashion-mnist", (x, y), (x[:100], y[:100]), parts, [str(c) for c in range(10)],
+                      [np.arange(100)] * len(parts), proxy=rows[-200:])  # fmt: skip
+
+
+def ratios(plain: Side, other: Side, pairs: int) -> list[float]:
+    found, before = [], plain.seconds()
+    for _ in range(pairs):
+        mine, after = other.seconds(), plain.seconds()
+        found.append(2 * mine / (before + after))
+        before = after
+    return found
+
+
+def passes(costs: Costs, epochs: int) -> str:
+    return f"{costs.passes + epochs * costs.passes_per_epoch:g}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("methods", nargs="*", help="default: all of them")
+    parser.add_argument("--pairs", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    works, data = all_works()
+    work = works["b"]
+    plain = {epochs: Side(work, "fedavg", epochs) for epochs in (1, 2)}
+    table = [["method", "CPU time", "quartiles", "pairs", "limit", "passes", "server s"]]
+    above = []
+    for name in given.methods or [*PUBLISHED, "sampling.flood", "weighting.flood"]:
+        if name in SAME and not given.methods:
+            table.append([name, f"as {SAME[name]}", "", "", "", "", ""])
+            continue
+        epochs, limit = EPOCHS.get(name, 1), LIMITS.get(name)
+        try:
+            other = Side(work, name, epochs)
+        except BadRequest as refused:
+            print(f"{name}: {refused}", file=sys.stderr)
+            table.append([name, "refused", "", "", "", "", ""])
+            continue
+        found = ratios(plain[epochs], other, given.pairs * (CAREFUL if limit else 1))
+        low, middle, high = statistics.quantiles(found, n=4)
+        above += [name] if limit and middle > limit else []
+        table.append([name, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", str(len(found)), f"{limit:.2f}" if limit else "",
+                      passes(count(name), epochs), f"{other.server:.2f}"])  # fmt: skip
+        print(*table[-1], file=sys.stderr, flush=True)
+        del other
+        gc.collect()
+    print(f"one client of {SAMPLES} samples ({data}), CNN, batch {work.batch}, one epoch (fedrep two); FedAvg "
+          f"{plain[1].seconds():.2f} s of CPU time\n\n{text_table(table)}")  # fmt: skip
+    for name in above:
+        print(f"{name} is above its limit", file=sys.stderr)
+    return 1 if above else 0
+
+
+if __name__ == "__main__":
+    if "MALLOC_TOP_PAD_" not in os.environ:  # a worker's malloc, which must be there before the process is
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_PAGES, "OMP_NUM_THREADS": "1"})
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""The weights that every rule and every control gives to odd clients, on the same models.
+
+    python benchmarks/odd_clients.py [--seeds 5] [--html FILE]
+
+Digits, eleven clients: six ordinary ones of 60 samples, one whose labels are all wrong (y + 1), one with a single
+sample, one with ten times the data, one with two labels in five wrong, one with a single class. Plain averaging with
+uniform weights makes the models; then every rule is asked once, in the first round and after twenty. All rules see the
+same received and the same trained models. Printed is the weight over the uniform one: 1 is 1/11.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import undrift as ud
+from undrift import data, weighting
+from undrift.aggregate import World
+from undrift.bits import one_thread
+from undrift.engine.inline import Inline
+from undrift.federation import Federation, rows_of
+from undrift.loop import Loop
+from undrift.options import from_keywords
+from undrift.parts import Replies, Weighting
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+
+KINDS = ("ordinary", "all wrong", "one sample", "ten times", "noisy", "one class")
+OWNERS = ("ordinary",) * 6 + KINDS[1:]
+SETTINGS = {"epochs": 2, "cohort": 1.0, "rounds": 21, "evaluate_every": 100, "engine": "inline", "out": False}
+WHEN = {"first round": 0, "after 20 rounds": 20}
+RULES = (
+    "size", "uniform",
+    "flood", "flood(phi=constant)", "flood(phi=permuted)", "flood(phi=reversed)",
+    "flood(score=msp)", "flood(score=gen)", "flood(score=gen, norm_phi=sum)",
+    "bound", "bound(when=after)", "bound(on=held)", "bound(finite=true)", "bound(moment=1)", "bound(loss=zero_one)",
+    "bound(loss=ce)", "bound(invert=mean_loss)", "bound(invert=sqrt_v)", "bound(invert=n_over_eta)",
+    "bound(invert=permuted)",
+    "fednolowe", "fednolowe(loss=last)", "fednolowe(invert=divide)", "fednolowe(invert=exp)",
+    "fednolowe(invert=log)", "fednolowe(invert=rank)", "fednolowe(normalise=minmax)", "fednolowe(normalise=centre)",
+    "fednolowe(reverse=true)",
+    "fedasl", "fedasl(hybrid=true)", "feddisco", "aflama", "mix([size(), bound()], [0.5, 0.5])",
+)  # fmt: skip
+
+
+OUTLIER = {
+    "uniform": weighting.uniform(), "fednolowe": weighting.fednolowe(),
+    "fednolowe(invert=divide)": weighting.fednolowe(invert="divide"),
+    "fednolowe(invert=exp)": weighting.fednolowe(invert="exp"), "fedasl": weighting.fedasl(),
+}  # fmt: skip
+
+
+def odd_federation(seed: int) -> Federation:
+    """The clients of OWNERS, in that order, and a proxy set for the rule that needs one."""
+    source = data.load("digits")
+    draw = np.random.default_rng(seed)
+    clean = np.asarray(source.y_train, dtype=np.int64)
+    ones = draw.permutation(np.flatnonzero(clean == 1))[:60]
+    others = draw.permutation(np.setdiff1d(np.arange(len(clean)), ones))
+    sizes = {"one sample": 1, "ten times": 600}
+    held, at = [], 0
+    for kind in OWNERS:
+        held.append(ones if kind == "one class" else others[at : at + sizes.get(kind, 60)])
+        at += 0 if kind == "one class" else sizes.get(kind, 60)
+    y = clean.copy()
+    wrong, noisy = held[OWNERS.index("all wrong")], held[OWNERS.index("noisy")][:24]
+    y[wrong] = (y[wrong] + 1) % 10
+    y[noisy] = (y[noisy] + draw.integers(1, 10, len(noisy))) % 10
+    tests = np.asarray(source.y_test, dtype=np.int64)
+    return Federation(
+        "odd digits", (rows_of(source.standardised(source.x_train)), torch.from_numpy(y)),
+        (rows_of(source.standardised(source.x_test)), torch.from_numpy(tests)), held, source.classes,
+        [np.arange(len(tests))] * len(held), seed, proxy=others[at : at + 100], clean=torch.from_numpy(clean),
+    )  # fmt: skip
+
+
+def weights(rule: str, federation: Federation, world: World, seed: int) -> dict[int, float]:
+    """What a rule gives in the next round of a world."""
+    options = from_keywords({**SETTINGS, "method": f"fedavg@{rule}", "seed": seed})
+    setup, vault = prepare(options, federation), Vault(None)
+    loop = Loop(setup, Inline(setup.site, vault.states), vault)
+    with one_thread():
+        _, _, notes, events, _ = loop.one_round(replace(world, memories={}, versions={}))
+    assert not events, events
+    return {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
+
+
+def measured(seeds: int) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """(when, rule, {kind: weight over the uniform one}), the mean over seeds."""
+    federations = [odd_federation(seed) for seed in range(seeds)]
+    for when, rounds in WHEN.items():
+        worlds = [start(federation, rounds, seed) for seed, federation in enumerate(federations)]
+        for rule in RULES:
+            given = [weights(rule, *pair, seed) for seed, pair in enumerate(zip(federations, worlds))]
+            yield when, rule, {
+                kind: len(OWNERS) * float(np.mean([p[k] for p in given for k in range(len(OWNERS)) if OWNERS[k] == kind]))
+                for kind in KINDS
+            }  # fmt: skip
+
+
+def start(federation: Federation, rounds: int, seed: int) -> World:
+    if rounds:
+        return ud.run("fedavg-uniform", federation, **{**SETTINGS, "rounds": rounds, "seed": seed}).world
+    setup, vault = prepare(from_keywords({**SETTINGS, "seed": seed}), federation), Vault(None)
+    return Loop(setup, Inline(setup.site, vault.states), vault).begin()
+
+
+def outlier(rule: Weighting, m: int, R: float) -> float:
+    """The share of the first of m clients, whose loss is R times that of the others."""
+    losses, nothing = [float(R)] + [1.0] * (m - 1), [torch.zeros(0)] * m
+    replies = Replies(list(range(m)), [1] * m, nothing, nothing, [1] * m, [1.0] * m, losses, losses, [{}] * m)
+    raw = rule.weights(None, replies)  # type: ignore[arg-type]
+    return float(raw[0] / raw.sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--html", type=Path, help="write the figure here")
+    given = parser.parse_args()
+    began, found = time.monotonic(), list(measured(given.seeds))
+    for when in WHEN:
+        print(f"\n### {when.capitalize()}\n\n| rule | {' | '.join(KINDS)} |\n|---|{'---:|' * len(KINDS)}")
+        for at, rule, row in found:
+            if at == when:
+                print(f"| `{rule}` | {' | '.join(f'{row[kind]:.2f}' for kind in KINDS)} |")
+    print("\n### One loss R times the others: the share of that client\n")
+    print(f"| m | R | {' | '.join(f'`{rule}`' for rule in OUTLIER)} |\n|---:|---:|{'---:|' * len(OUTLIER)}")
+    for m, R in ((2, 10), (3, 10), (5, 2), (5, 10), (5, 100), (20, 10), (20, 100)):
+        shares = [outlier(part, m, R) for part in OUTLIER.values()]
+        print(f"| {m} | {R} | {' | '.join(f'{share:.4f}' for share in shares)} |")
+    print(f"\n{given.seeds} seeds, {time.monotonic() - began:.0f} s")
+    if given.html:
+        figure(found, given.html)
+
+
+def figure(found: list[tuple[str, str, dict[str, float]]], path: Path) -> None:
+    """Colour: log₂ of the weight over the uniform one."""
+    from undrift.study import page, plots
+
+    sections = []
+    for when in WHEN:
+        rows = {rule: [row[kind] for kind in KINDS] for at, rule, row in found if at == when}
+        fig = plots.figure(f"weight over the uniform one, {when}", "", "")
+        fig.add_heatmap(
+            x=KINDS, y=list(rows), z=[np.log2(np.maximum(row, 2**-4)) for row in rows.values()], zmid=0, zmin=-3, zmax=3,
+            text=[[f"{value:.2f}" for value in row] for row in rows.values()], texttemplate="%{text}",
+            colorscale="RdBu_r", showscale=False,
+        )  # fmt: skip
+        fig.update_yaxes(autorange="reversed")
+        fig.update_layout(height=70 + 24 * len(rows), margin={"l": 250})
+        sections.append((when.replace(" ", "-"), fig))
+    page.write(path, "What every weighting rule gives to odd clients", sections)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The trade-off in one figure: what clients can do on their own distribution (Acc(L)) against the whole test set (Acc(G)),
+after receiving the global model (L1) and after training on their own data (L2).
+
+    UNDRIFT_DATA=FOLDER python benchmarks/tradeoff.py [--out runs/tradeoff] [--figure docs/tradeoff]
+
+FedAvg, FLIU at five γ, adaptive FLIU, CLT (local training only) and APFL on Fashion-MNIST, two classes per client, 20
+clients, `lenet5`, everybody in every round, one epoch, 20 rounds, one seed: about 25 minutes on two cores. A finished run
+is kept and not repeated, an interrupted one is continued. Writes FIGURE.json (the numbers), FIGURE.html and, where
+chromium is installed, FIGURE.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import undrift as ud
+from undrift.cli.progress import Progress
+from undrift.study.page import write
+from undrift.study.plots import COLOURS, figure
+from undrift.study.tables import legend, stage_table, text_table
+
+METHODS = {
+    "FedAvg": "fedavg", **{f"FLIU γ={g}": f"fliu(gamma={g})" for g in (0.1, 0.25, 0.5, 0.75, 0.9)},
+    "FLIU adaptive": "fliu", "CLT": "local", "APFL": "apfl",
+}  # fmt: skip
+
+
+def finished(folder: Path, method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a run: done before, continued, or done now."""
+    watcher = Progress(label=method)
+    try:
+        if (folder / "summary.json").exists():
+            return json.loads((folder / "summary.json").read_text())
+        if (folder / "run.toml").exists():
+            result = ud.resume(folder, watcher=watcher)
+        else:
+            result = ud.run(method, out=folder, watcher=watcher, force=True, **options)
+    finally:
+        watcher.end()
+    (folder / "summary.json").write_text(json.dumps(result.summary))
+    return result.summary
+
+
+def drawn(runs: dict[str, dict[str, Any]], title: str) -> Any:
+    """One colour per method: a ring for L1, a dot for L2, and the way from one to the other."""
+    fig = figure(
+        title, "Acc(G): accuracy on the whole test set, mean over clients", "Acc(L): accuracy on the own test slice"
+    )
+    for number, (name, summary) in enumerate(runs.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        stages = [summary["stages"][stage] for stage in ("L1", "L2")]
+        x, y = ([stage[data]["mean"] for stage in stages] for data in ("acc_global", "acc_local"))
+        fig.add_scatter(x=x, y=y, mode="lines+markers+text", name=name, text=[name, ""],
+                        textposition=("top center", "bottom center")[number % 2],
+                        line={"color": colour, "dash": "dot", "width": 1},
+                        marker={"size": 11, "symbol": ["circle-open", "circle"], "color": colour, "line": {"width": 2}})  # fmt: skip
+    fig.update_layout(height=640, hovermode="closest", legend={"orientation": "h", "y": -0.14})
+    return fig
+
+
+def picture(page: Path, target: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        print("no chromium: the page can be opened in any browser, the picture is left out")
+        return
+    with tempfile.TemporaryDirectory() as profile:
+        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000",
+                        "--window-size=1100,1080", f"--user-data-dir={profile}", f"--screenshot={target.resolve()}",
+                        f"file://{page.resolve()}"], check=True, capture_output=True, timeout=120)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", default="runs/tradeoff")
+    parser.add_argument("--figure", default="docs/tradeoff")
+    parser.add_argument("--data", default="fashion-mnist")
+    parser.add_argument("--model", default="lenet5")
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    options = {
+        "data": given.data, "partition": 'pathological(2, form="fliu")', "clients": given.clients, "model": given.model,
+        "cohort": 1.0, "epochs": 1, "rounds": given.rounds, "evaluate_every": given.rounds, "seed": 0,
+    }  # fmt: skip
+    runs = {}
+    for number, (name, method) in enumerate(METHODS.items()):
+        runs[name] = {**finished(Path(given.out) / f"{number}-{method}", method, options), "method": name}
+    table = stage_table(list(runs.values()))
+    print(f"\n{text_table(table)}\n\n{legend()}")
+    place = Path(given.figure)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    kept = {name: {"method": METHODS[name], **{key: summary[key] for key in ("rounds", "seconds", "accuracy", "stages")}}
+            for name, summary in runs.items()}  # fmt: skip
+    place.with_suffix(".json").write_text(
+        json.dumps({"options": options, "runs": kept}, indent=1, ensure_ascii=False) + "\n"
+    )
+    title = f"{given.data}, two classes per client: rings L1 (on receipt), dots L2 (after training)"
+    write(
+        place.with_suffix(".html"),
+        "Own distribution against all",
+        [("trade-off", drawn(runs, title)), ("table", table)],
+    )
+    picture(place.with_suffix(".html"), place.with_suffix(".png"))
+    print(f"\nfigure: {place}.html, .json, .png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Who survives what: every rule under every trouble, from nobody broken to two clients in five.
+
+    UNDRIFT_DATA=FOLDER python benchmarks/who_survives.py [--rounds 30] [--seeds 1]
+
+Fashion-MNIST (digits where it is absent) dealt by Dirichlet(0.5) to 100 clients, 20 of them per round; a fixed share of
+the clients is broken for good by one trouble. The two rules that want to be told how many to expect (trimmed, krum) are
+told 30 %, so that 40 % is more than they were made for. One line of JSON per finished run is appended under
+docs/results/, so a study that was stopped goes on, and seeds can be added later; then the table and the figure are
+written anew. Two runs at a time, each on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+RULES = {
+    "fedavg": "fedavg", "uniform": "fedavg-uniform", "bound": "bound", "fednolowe": "fednolowe", "flood": "flood",
+    "median": "median", "trimmed": "trimmed(0.3)", "krum": "krum(6)", "geomedian": "geomedian", "normbound": "normbound",
+}  # fmt: skip
+TROUBLES = {
+    "drop": ("faults", "drop({share}, unit=client)"), "slow": ("faults", "slow({share}, 0.2, unit=client)"),
+    "nan": ("faults", "nan({share}, unit=client)"), "flip": ("faults", "flip({share}, unit=client)"),
+    "scale": ("faults", "scale({share}, 10, unit=client)"),
+    "symmetric": ("noise", "symmetric({share}, unit=client)"), "pair": ("noise", "pair({share}, unit=client)"),
+    "constant": ("noise", "constant({share}, 0, unit=client)"), "permute": ("noise", "permute({share})"),
+}  # fmt: skip
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)
+
+
+def cells(seeds: int) -> list[tuple[str, str, float, int]]:
+    """(rule, trouble, share, seed); with nobody broken all troubles are one."""
+    some = [(rule, trouble, share, seed) for seed in range(seeds) for trouble in TROUBLES for share in SHARES[1:]
+            for rule in RULES]  # fmt: skip
+    return [(rule, "none", 0.0, seed) for seed in range(seeds) for rule in RULES] + some
+
+
+def settings(data: str, rounds: int) -> dict:
+    return {"data": data, "partition": "dirichlet(0.5)", "clients": 100, "cohort": 20, "rounds": rounds, "batch": 50,
+            "model": "mlp(100)", "lr": 0.05, "momentum": 0.0, "evaluate_every": rounds, "evaluate_clients": 1,
+            "engine": "inline"}  # fmt: skip
+
+
+def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
+    (rule, trouble, share, seed), options = job
+    import undrift as ud
+
+    if trouble != "none":
+        name, text = TROUBLES[trouble]
+        options = {**options, name: text.format(share=share)}
+    began = time.perf_counter()
+    result = ud.run(RULES[rule], **options, seed=seed, out=False)
+    return {"rule": rule, "trouble": trouble, "share": share, "seed": seed, "accuracy": result.summary["accuracy"],
+            "seconds": round(time.perf_counter() - began, 2)}  # fmt: skip
+
+
+def table(rows: list[dict], about: str) -> str:
+    """Accuracy in percent, mean over seeds, by trouble and share; the best of a line in bold."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for row in rows:
+        found.setdefault((row["trouble"], row["rule"], row["share"]), []).append(100 * row["accuracy"])
+    lines = ["| trouble | broken | " + " | ".join(RULES) + " |", "|---|---:|" + "---:|" * len(RULES)]
+    for trouble in ("none", *TROUBLES):
+        for share in SHARES:
+            values = [np.mean(found[trouble, rule, share]) if (trouble, rule, share) in found else np.nan for rule in RULES]
+            if np.isnan(values).all():
+                continue
+            best = np.nanmax(values)
+            text = ["—" if np.isnan(v) else f"**{v:.1f}**" if v > best - 0.05 else f"{v:.1f}" for v in values]
+            lines.append(f"| {trouble} | {100 * share:.0f} % | " + " | ".join(text) + " |")
+    return "\n".join([*lines, "", about])
+
+
+def figure(rows: list[dict]) -> str:
+    """A page of small multiples, one per trouble: accuracy over the broken share, one line per rule."""
+    from plotly.subplots import make_subplots
+
+    from undrift.study.plots import COLOURS
+
+    value = {(r["trouble"], r["rule"], r["share"]): r["accuracy"] for r in rows}
+    fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes=True,
+                        vertical_spacing=0.07, horizontal_spacing=0.03)  # fmt: skip
+    for at, trouble in enumerate(TROUBLES):
+        for colour, rule in zip(COLOURS, RULES):
+            y = [value.get(("none", rule, 0.0)), *(value.get((trouble, rule, share)) for share in SHARES[1:])]
+            fig.add_scatter(x=[100 * s for s in SHARES], y=y, name=rule, legendgroup=rule, showlegend=at == 0,
+                            line={"color": colour}, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
+    fig.update_layout(template="plotly_white", width=1100, height=900, legend={"orientation": "h", "y": -0.06},
+                      title="who survives what: accuracy over the share of broken clients (%)")  # fmt: skip
+    return fig.to_html(include_plotlyjs=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seeds", type=int, default=1)
+    given = parser.parse_args()
+    here = os.environ.get("UNDRIFT_DATA")
+    data = "fashion-mnist" if here and (Path(here) / "FashionMNIST").exists() else "digits"
+    options = settings(data, given.rounds)
+    record = RESULTS / f"who-survives-{data}.jsonl"
+    rows = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    done = {(r["rule"], r["trouble"], r["share"], r["seed"]) for r in rows if r["rounds"] == given.rounds}
+    left = [(cell, options) for cell in cells(given.seeds) if cell not in done]
+    from rich.progress import track
+
+    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool, record.open("a") as out:
+        for row in track(pool.imap_unordered(one, left), "runs", len(left)):
+            rows.append({**row, "rounds": given.rounds})
+            out.write(json.dumps(rows[-1]) + "\n")
+            out.flush()
+    rows = [row for row in rows if row["rounds"] == given.rounds]
+    about = (f"Accuracy (stage G, %) after {given.rounds} rounds on {data}, {len({r['seed'] for r in rows})} seed(s); "
+             f"{', '.join(f'{k} {v}' for k, v in options.items() if k != 'data')}. "
+             f"`python benchmarks/who_survives.py --rounds {given.rounds} --seeds {given.seeds}`, "
+             f"{time.strftime('%Y-%m-%d')}, two cores, CPU, {sum(r['seconds'] for r in rows) / 2:.0f} s.")  # fmt: skip
+    text = table(rows, about)
+    (RESULTS / f"who-survives-{data}.table.md").write_text(text + "\n")
+    page = ROOT / "runs" / "who-survives.html"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(figure(rows))
+    print(text, f"\nfigure: {page.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What a method costs, counted on a tiny federation: passes over the data, training, bytes, memory.
+
+Five clients of twenty random samples, a network with BatchNorm, two epochs, three rounds; what is counted is the last
+one, when every schedule that defaults to a fraction of the run is on. Passes are samples over samples, so a pass over a
+fifth of the data is 0.2 passes; what is paid once a round and what is paid in every local epoch are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from undrift.bench.measure import Silent
+from undrift.bits import deterministic
+from undrift.compose import method
+from undrift.context import Tree
+from undrift.declare import weight_in_bytes
+from undrift.engine.inline import Inline
+from undrift.federation import Federation
+from undrift.local import Round
+from undrift.loop import Loop
+from undrift.options import from_keywords
+from undrift.orders import Order, Reply
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+from undrift.streams import key
+
+CLIENTS, SAMPLES, EPOCHS = 5, 20, 2
+INPUTS, CLASSES = 64, 10
+NETWORK = "64-100-10 with BatchNorm"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Per client and round. Bytes are those of float32 numbers on the network above."""
+
+    passes: float  # over the client's data, beyond training, once a round
+    passes_per_epoch: float  # the same, in every local epoch
+    training: float  # samples trained on, in FedAvg's; with a second model 2
+    model: int  # bytes of the model as it travels, without private entries
+    up: int  # bytes beside the model that a client sends
+    down: int  # bytes beside the model that a client receives
+    declared_up: int  # the same as the parts declare them
+    declared_down: int
+    state: int  # bytes that a client keeps
+    shelf: int  # bytes that the server keeps for a client
+    rebuilt: bool | None  # whether the server has what a client holds after training; None: there is no personal model
+
+
+class Counting(Inline):
+    """The inline engine, which looks at everything that passes."""
+
+    last: list[tuple[Order, Reply, int, bool]]
+
+    def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
+        self.last = []
+        for position, order in enumerate(orders):
+            client = Round(self.site, self.with_state(order))
+            with deterministic(key(self.site.plan.seed, "local", order.round, order.client)):
+                reply = client.run()
+                held = client.mixture(client.trained)
+            assert reply.vector is not None
+            known = len(held) == 1 and held[0][0] == 1 and torch.equal(held[0][1], reply.vector)
+            self.last.append((order, reply, size(reply.state), known))
+            yield position, reply
+
+
+@cache
+def count(what: Any) -> Costs:
+    """The costs of a part, a method, or a text that names one."""
+    options = {"method": method(what), "model": network, "rounds": 3, "epochs": EPOCHS, "batch": SAMPLES // 2,
+               "lr": 0.01, "cohort": 1.0, "out": False, "device": "cpu"}  # fmt: skip
+    setup, vault = prepare(from_keywords(options), federation()), Vault(None)
+    engine = Counting(setup.site, vault.states)
+    loop = Loop(setup, engine, vault)
+    loop.judge = Silent()  # type: ignore[assignment]
+    world = loop.run(loop.begin())
+    shelves = [vault.states.get(*row, world.versions[row]) for row in world.versions if row[0].startswith("shelf/")]
+    vault.close()
+    plan, data = setup.plan, CLIENTS * SAMPLES
+    orders, replies, states, known = zip(*engine.last)
+    personal = setup.method.one("personalize") is not None or plan.private is not None
+    private = 0 if plan.private is None else int(plan.private.sum())
+    in_epochs = sum(reply.looked_in_epochs for reply in replies)
+    return Costs(
+        passes=(sum(reply.looked for reply in replies) - in_epochs) / data,
+        passes_per_epoch=in_epochs / (EPOCHS * data),
+        training=sum(reply.learned for reply in replies) / (EPOCHS * data),
+        model=4 * (plan.layout.n - private),
+        up=mean(size(reply.messages) for reply in replies),
+        down=mean(size(order.told) for order in orders),
+        declared_up=sum(weight_in_bytes(part.sends, plan) for part in setup.method.parts),
+        declared_down=sum(weight_in_bytes(part.receives, plan) for part in setup.method.parts),
+        state=mean(states),
+        shelf=mean(map(size, shelves)),
+        rebuilt=all(known) if personal else None,
+    )
+
+
+def mean(values: Iterable[int]) -> int:
+    return round(sum(values) / CLIENTS)
+
+
+def size(tree: Tree) -> int:
+    """Bytes of a tree: tensors as they are, a number as one float32, a client's id as one more."""
+    if isinstance(tree, torch.Tensor):
+        return tree.numel() * tree.element_size()
+    if isinstance(tree, dict):
+        return sum(size(value) + 4 * isinstance(name, int) for name, value in tree.items())
+    if isinstance(tree, list):
+        return sum(map(size, tree))
+    return 0 if tree is None else 4
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Linear(100, CLASSES))
+
+
+def model_bytes() -> int:
+    """Of the whole network: parameters and statistics."""
+    return sum(4 * value.numel() for value in network().state_dict().values() if value.is_floating_point())
+
+
+def federation() -> Federation:
+    """Random pictures, skewed labels, equal sizes, a proxy set."""
+    draw = np.random.default_rng(0)
+    total = (CLIENTS + 2) * SAMPLES  # the last two parts: proxy and test
+    x = torch.from_numpy(draw.standard_normal((total, INPUTS), dtype=np.float32))
+    y = torch.arange(total) // 7 % CLASSES
+    parts = np.split(np.arange(total), CLIENTS + 2)
+    rest = parts[-1]
+    slices = [np.arange(SAMPLES)] * CLIENTS
+    return Federation("tiny", (x, y), (x[rest], y[rest]), parts[:CLIENTS], [str(c) for c in range(CLASSES)], slices,
+                      proxy=parts[-2])  # fmt: skip

@@ -1,0 +1,119 @@
+"""Data that are already in Python: a pandas table, a Hugging Face dataset. One row is one sample.
+
+Both become a `DataSet` with the owner of every sample, so `ud.federate(data, "natural")` is the federation of these
+owners, and every other partition, noise and the rest work on them as on any data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from undrift.data.cache import Arrays
+from undrift.data.dataset import DataSet, assembled
+from undrift.data.decode import whole_numbers
+from undrift.data.own import OWN, with_moments
+from undrift.data.readers import channels_first
+from undrift.errors import BadRequest, unknown
+
+MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print what is not there
+
+
+def table(
+    frame: Any, label: str, client: str | None = None, *, domain: str | None = None, test: str | None = None,
+    features: Sequence[str] | None = None, name: str = "table",
+) -> DataSet:  # fmt: skip
+    """A pandas DataFrame: columns of numbers are the features (all but the named ones, unless `features` lists them).
+
+    `client` and `domain` name the columns that say whose and whence, `test` one that is true for test samples."""
+    columns = [str(column) for column in frame.columns]
+    taken = [column for column in (label, client, domain, test) if column is not None]
+    features = [column for column in columns if column not in taken] if features is None else list(features)
+    for column in (*taken, *features):
+        if column not in columns:
+            raise unknown(f"column of {name}", str(column), columns)
+    if not features:
+        raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
+    x = np.stack([_feature(frame[column].to_numpy(), column, name) for column in features], axis=1)
+    held = {kind: frame[column].to_numpy() for kind, column in (("client", client), ("domain", domain)) if column}
+    tested = None if test is None else frame[test].to_numpy().astype(bool)
+    return _dataset(name, x, frame[label].to_numpy(), label, held, tested, None)
+
+
+def hugging_face(
+    dataset: Any, label: str = "label", client: str | None = None, *, domain: str | None = None,
+    image: str | None = None, features: Sequence[str] | None = None, name: str = "hugging-face",
+) -> DataSet:  # fmt: skip
+    """A Hugging Face `Dataset`, or a `DatasetDict` with the splits train and test (extra `hf`).
+
+    Its image column, where it has one, is the input; otherwise its columns of numbers are."""
+    splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    test = next((split for split in ("test", "validation", "valid") if split in splits), None)
+    if "train" not in splits:
+        raise BadRequest(f"{name} has the splits {', '.join(splits)}; name one of them, or call one train")
+    rows = [splits["train"], *([splits[test]] if test else [])]
+    known = rows[0].features
+    images = [column for column, kind in known.items() if type(kind).__name__ == "Image"]
+    image = image or (images[0] if images and features is None else None)
+    taken = [column for column in (label, client, domain) if column is not None]
+    features = [c for c in known if c not in taken and c not in images] if features is None else list(features)
+    for column in (*taken, *([image] if image else features)):
+        if column not in known:
+            raise unknown(f"column of {name}", column, known)
+
+    def whole(column: str) -> np.ndarray:
+        return np.concatenate([np.array(list(part[column])) for part in rows])
+
+    if image:
+        x = _images([picture for part in rows for picture in part[image]], name)
+    elif features:
+        x = np.stack([_feature(whole(column), column, name) for column in features], axis=1)
+    else:
+        raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
+    held = {kind: whole(column) for kind, column in (("client", client), ("domain", domain)) if column}
+    tested = np.arange(len(x)) >= len(rows[0]) if test else None
+    return _dataset(name, x, whole(label), label, held, tested, getattr(known[label], "names", None))
+
+
+def _dataset(
+    name: str, x: np.ndarray, y: np.ndarray, label: str, held: Mapping[str, np.ndarray], test: np.ndarray | None,
+    classes: Sequence[str] | None,
+) -> DataSet:  # fmt: skip
+    if not len(x):
+        raise BadRequest(f"{name} has no rows; give at least one sample")
+    y = whole_numbers(y, label, name) if y.dtype.kind == "f" else y
+    known, numbers = (np.array(classes), y) if classes else _numbered(y, label, name)
+    test = np.zeros(len(x), dtype=bool) if test is None else test
+    arrays: Arrays = {"classes": known}
+    for split, rows in (("train", ~test), ("test", test)):
+        arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], numbers[rows].astype(np.int64)
+    for kind, ids in held.items():
+        known, numbers = _numbered(ids, kind, name)
+        arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | ({f"{kind}_test": numbers[test]} if test.any() else {})
+    return assembled(name, with_moments(arrays), OWN, name)
+
+
+def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct values in sorted order, as text, and the number of each sample's."""
+    if any(value is None or (not isinstance(value, str) and str(value) in MISSING) for value in values.tolist()):
+        raise BadRequest(f"the column {column} of {name} has missing values; fill them or drop these rows")
+    known, numbers = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
+    return known.astype(str), numbers.astype(np.int64)
+
+
+def _feature(values: np.ndarray, column: str, name: str) -> np.ndarray:
+    if values.dtype.kind not in "fiub" or values.ndim != 1:
+        raise BadRequest(f"the column {column} of {name} does not hold numbers; encode it (pandas.get_dummies) or drop it")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused by name
+        return values.astype(np.float32)
+
+
+def _images(pictures: Sequence[Any], name: str) -> np.ndarray:
+    arrays = [np.asarray(picture) for picture in pictures]
+    for place, array in enumerate(arrays):
+        if array.shape != arrays[0].shape:
+            first, other = ("×".join(map(str, shape)) for shape in (arrays[0].shape, array.shape))
+            raise BadRequest(f"images of {name} must be of one size, but sample 0 is {first} and sample {place} {other}; resize them")
+    return channels_first(np.stack(arrays))

@@ -1,0 +1,159 @@
+"""What a diagnostic is: a frozen dataclass whose fields are its configuration. It looks at a round that has happened and
+says numbers (rows of `metrics`) and pictures (rows of `notes`). What is heavy it asks of the engine's workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.aggregate import World
+from undrift.context import Plan
+from undrift.errors import RunFailed
+from undrift.job import CHUNK
+from undrift.orders import Order, Reply
+from undrift.store.record import Metric, Note
+from undrift.streams import numpy_stream
+
+if TYPE_CHECKING:
+    from undrift.site import Site
+    from undrift.vector import Flat
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One round, as it happened. θ^t is `before.vector`; the judged model after it is `after.judged`."""
+
+    site: Site
+    before: World
+    after: World
+    orders: Sequence[Order]
+    answers: Sequence[Reply]  # that passed quarantine
+    weights: dict[int, float]  # by client, those the mean was taken with
+    told: Callable[[int], dict[str, dict[str, Any]]]  # what a client would be told on receiving `after`
+
+    @property
+    def plan(self) -> Plan:
+        return self.site.plan
+
+    @property
+    def round(self) -> int:
+        return self.before.round
+
+    def trained(self) -> list[tuple[Order, Order]]:
+        """For every participant an order with the model it was sent, and one with the model it trained from that."""
+        by_client = {order.client: replace(order, told={}, state_round=None) for order in self.orders}
+        return [
+            (by_client[reply.client], replace(by_client[reply.client], vector=reply.vector, integers=reply.integers))
+            for reply in self.answers if reply.vector is not None
+        ]  # fmt: skip
+
+
+@dataclass
+class Findings:
+    """Numbers and pictures of one diagnostic in one round."""
+
+    name: str
+    round: int
+    rows: list[Metric] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def number(
+        self, metric: str, value: float | torch.Tensor, client: int | None = None, stage: str = "G", data: str = "train"
+    ) -> None:
+        self.rows.append((self.round, client, stage, data, metric, float(value)))
+
+    def picture(self, name: str, value: Any, client: int | None = None) -> None:
+        self.notes.append((self.round, client, f"diagnose.{self.name}", name, json.dumps(value)))
+
+
+Ask = Callable[[Sequence[Order]], list[dict[str, Any]]]  # orders -> what `work` found for each
+
+
+class Diagnostic:
+    """Neutral hooks; a diagnostic is final."""
+
+    name = ""
+    at_the_end = False  # only after the last round
+
+    def check(self, site: Site) -> None:
+        """Refuse with a sentence what cannot be done in this run."""
+
+    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        """In the driver, after a judged round."""
+
+    def work(self, site: Site, order: Order) -> dict[str, Any]:
+        """At a worker: one piece (`order.span[1]`) of what `look` asks for."""
+        return {}
+
+
+def look_at(diagnostics: Sequence[Diagnostic], seen: Happened, engine: Any) -> tuple[list[Metric], list[Note]]:
+    """Everything the diagnostics say about a round."""
+    rows, notes = list[Metric](), list[Note]()
+    last = seen.after.round == seen.plan.rounds
+    for place, one in enumerate(diagnostics):
+        if one.at_the_end and not last:
+            continue
+
+        def ask(orders: Sequence[Order], place: int = place, name: str = one.name) -> list[dict[str, Any]]:
+            given = [replace(order, work="diagnose", judge=(), span=(place, order.span[1])) for order in orders]
+            replies = engine.map(given)
+            for reply in replies:
+                if reply.failure is not None:
+                    raise RunFailed(f"the diagnostic {name} failed in round {seen.round}: {reply.failure.detail}\n\n"
+                                    f"{reply.failure.traceback}")  # fmt: skip
+            return [reply.found for reply in replies]
+
+        found = Findings(one.name, seen.round)
+        one.look(seen, found, ask)
+        rows, notes = rows + found.rows, notes + found.notes
+    return rows, notes
+
+
+def piece(seen: Happened, number: int, vector: torch.Tensor, size: int = 1) -> Order:
+    """An order about no client in particular."""
+    return Order("diagnose", seen.round, -1 - number, vector, seen.after.integers, span=(0, number), size=size)
+
+
+def loaded(site: Site, order: Order) -> Flat:
+    """The order's model in eval mode."""
+    spare = site.spare(0)
+    spare.load(order.vector, order.integers)
+    spare.module.eval()
+    return spare
+
+
+def pooled(site: Site, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A seeded sample of all clients' training data, as each client calls its labels; all of it where it is smaller.
+    The same in every round."""
+    federation = site.federation
+    ends = federation.sizes.cumsum()
+    drawn = numpy_stream(site.plan.seed, "pooled").permutation(int(ends[-1]))[:samples]
+    drawn.sort()
+    owners = ends.searchsorted(drawn, side="right")
+    xs, ys = [], []
+    for client in sorted(set(owners.tolist())):
+        x, y = federation.train(client)
+        mine = torch.from_numpy(drawn[owners == client] - (int(ends[client]) - int(federation.sizes[client])))
+        xs.append(x[mine])
+        ys.append(y[mine])
+    device = site.model.device
+    return torch.cat(xs).to(device), torch.cat(ys).to(device)
+
+
+def gradient(
+    site: Site, flat: Flat, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """∇ of the mean (weighted) loss along P, chunk by chunk, summed in float64."""
+    total = torch.zeros(flat.layout.nP, dtype=torch.float64)
+    part = torch.empty_like(flat.P)
+    for at in range(0, len(y), CHUNK):
+        place = slice(at, at + CHUNK)
+        loss = site.loss(flat(site.network(x[place])), y[place])
+        loss = loss if weights is None else weights[place] * loss
+        flat.gradient(loss.sum() / len(y), into=part)
+        total += part.cpu()
+    return total

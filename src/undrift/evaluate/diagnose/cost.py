@@ -1,0 +1,70 @@
+"""What a round costs: floating-point operations and bytes (ALGORITHMS E.4).
+
+    flops         of a participant: its whole round once more under PyTorch's counter, which sees matrix products and
+                  convolutions, forward and backward, of the training and of everything the parts add (twins, replicas,
+                  scoring passes); their sum under no client. It sees nothing elementwise: a proximal term, SGD's own
+                  arithmetic and sampling weights count as 0, and what the server does is not in it
+    bytes_up      what the client sent: its model without private entries, integer buffers, messages
+    bytes_down    what it was sent
+
+The counter multiplies a participant's training time; the replay changes nothing of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened
+from undrift.orders import Order
+
+if TYPE_CHECKING:
+    from undrift.site import Site
+
+
+@dataclass(frozen=True)
+class Cost(Diagnostic):
+    name = "cost"
+
+    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        answered = {reply.client: reply for reply in seen.answers}
+        orders = [order for order in seen.orders if order.client in answered]
+        private = 0 if seen.plan.private is None else int(seen.plan.private.sum())
+        sums = {"flops": 0.0, "bytes_up": 0.0, "bytes_down": 0.0}
+        counted = ask([replace(order, keep_round=None) for order in orders])
+        for order, one in zip(orders, counted):
+            reply = answered[order.client]
+            model = 4 * (seen.plan.layout.n - private)
+            values = {
+                "flops": one["flops"],
+                "bytes_up": model + in_bytes(reply.integers) + in_bytes(reply.messages),
+                "bytes_down": model + in_bytes(order.integers) + in_bytes(order.told),
+            }
+            for metric, value in values.items():
+                found.number(metric, value, order.client, "L2")
+                sums[metric] += value
+        for metric, value in sums.items():
+            found.number(metric, value)
+
+    def work(self, site: Site, order: Order) -> dict[str, Any]:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        from undrift.local import Round
+
+        work = Round(site, replace(order, work="train"))
+        with FlopCounterMode(display=False) as counter:
+            work.run()
+        return {"flops": counter.get_total_flops()}
+
+
+def in_bytes(tree: Any) -> int:
+    """Tensors by their bytes, numbers as float32; names are agreed on beforehand and do not travel."""
+    if isinstance(tree, torch.Tensor):
+        return tree.numel() * tree.element_size()
+    if isinstance(tree, dict):
+        return sum(in_bytes(value) + (4 if isinstance(name, int) else 0) for name, value in tree.items())
+    if isinstance(tree, (list, tuple)):
+        return sum(in_bytes(value) for value in tree)
+    return len(tree) if isinstance(tree, str) else 0 if tree is None else 4

@@ -1,0 +1,67 @@
+"""What the head sees. `effective_rank` of the feature covariance: exp of the entropy of its normalised eigenvalues, i.e. how
+many directions the features really use (k equally strong ones give k). Of the judged model and of every participant's
+trained model, on the first `samples` of the test set: local training on few classes makes it fall (dimension collapse).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.errors import BadRequest
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece
+from undrift.job import eval_logits
+from undrift.orders import Order
+
+if TYPE_CHECKING:
+    from undrift.site import Site
+
+
+@dataclass(frozen=True)
+class Features(Diagnostic):
+    samples: int = 2000
+    name = "features"
+
+    def __post_init__(self) -> None:
+        if self.samples < 2:
+            raise BadRequest(f"features: samples must be at least 2, not {self.samples}")
+
+    def check(self, site: Site) -> None:
+        has_features(site, self.name)
+
+    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        trained = [order for _, order in seen.trained()]
+        whole, *each = ask([piece(seen, 0, seen.after.judged), *trained])
+        found.number("effective_rank", whole["rank"], data="global")
+        for order, one in zip(trained, each):
+            found.number("effective_rank", one["rank"], order.client, "L2", "global")
+
+    def work(self, site: Site, order: Order) -> dict[str, Any]:
+        return {"rank": effective_rank(features_of(site, order, self.samples))}
+
+
+def has_features(site: Site, name: str) -> None:
+    if site.plan.layout.head is None:
+        raise BadRequest(
+            f"{name} looks at what enters the last linear layer, and this model's logits do not come out of one"
+        )
+
+
+def features_of(site: Site, order: Order, samples: int) -> torch.Tensor:
+    flat = loaded(site, order)
+    flat.watch()
+    features = eval_logits(flat, site.federation.test_x[:samples].to(flat.device), site.network, features=True)[1]
+    assert features is not None
+    return features.cpu()
+
+
+def effective_rank(features: torch.Tensor) -> float:
+    """exp(−Σ λ ln λ) over the normalised eigenvalues λ of the covariance; 0 where all features are the same."""
+    centred = features.double() - features.double().mean(0)
+    strength = torch.linalg.svdvals(centred).square()
+    if strength.sum() <= 0:
+        return 0.0
+    share = strength / strength.sum()
+    return torch.special.entr(share).sum().exp().item()

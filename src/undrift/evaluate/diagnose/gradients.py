@@ -1,0 +1,151 @@
+"""Where the gradients point, at the model θ^t the round began with (ALGORITHMS E.3).
+
+    gradient_norm_squared   ‖∇F(θ^t)‖², F the loss on all clients' training data
+    sampling_gap            δ: ‖∇L̃_k − ∇L_k‖ per client of the cohort, and the largest; L̃ is the loss under the method's
+                            sample weights and picks, one threshold over the whole of the client's data
+    sample_weight_min, max  the smallest and the largest weight of a sample
+    cohort_gap              ε: ‖Σ p_k ∇L_k − ∇F‖ over the cohort, p the round's weights
+    alignment               ⟨Σ p_k ∇L_k, ∇F⟩ / ‖∇F‖², what FedNolowe's theorem needs
+    alignment_code          mean_k cos(g_k, Σ p_j g_j), what its code computes: one training batch of every client at its
+                            *trained* model. Five orthogonal gradients of equal norm give 1/√5
+
+With more than `most` clients F is the loss of a seeded draw of so many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.context import Batch
+from undrift.errors import BadRequest
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, gradient, loaded
+from undrift.job import Desk, eval_logits
+from undrift.orders import Order
+from undrift.parts import defines
+from undrift.streams import numpy_stream, torch_stream
+
+if TYPE_CHECKING:
+    from undrift.site import Site
+
+WHOLE, ONE_BATCH = 0, 1
+TOGETHER = 16  # gradients in memory at a time
+
+
+@dataclass(frozen=True)
+class Gradients(Diagnostic):
+    most: int = 500  # clients over which F is taken
+    name = "gradients"
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise BadRequest(f"gradients: most must be at least 1 client, not {self.most}")
+
+    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        sizes = seen.site.federation.sizes
+        everybody = range(len(sizes))
+        if len(sizes) > self.most:
+            drawn = numpy_stream(seen.plan.seed, "gradients").choice(len(sizes), self.most, replace=False)
+            everybody = sorted(drawn.tolist())  # type: ignore[assignment]
+        total = sum(int(sizes[client]) for client in everybody)
+        cohort = {order.client: order for order in seen.orders if order.client in seen.weights}
+        F = torch.zeros(seen.plan.layout.nP, dtype=torch.float64)
+        mixed = torch.zeros_like(F)
+        gaps, least, most = list[float](), list[float](), list[float]()
+        clients = sorted(set(everybody) | set(cohort))
+        inside = set(everybody)
+        for at in range(0, len(clients), TOGETHER):
+            some = clients[at : at + TOGETHER]
+            for client, one in zip(some, ask([self.order(seen, client, cohort.get(client)) for client in some])):
+                if client in inside:
+                    F += int(sizes[client]) / total * one["gradient"]
+                if client in cohort:
+                    mixed += seen.weights[client] * one["gradient"]
+                    found.number("sampling_gap", one["gap"], client)
+                    gaps, least, most = [*gaps, one["gap"]], [*least, one["least"]], [*most, one["most"]]
+        norm = F.square().sum().item()
+        found.number("gradient_norm_squared", norm)
+        if gaps:
+            found.number("sampling_gap", max(gaps))
+            found.number("sample_weight_min", min(least))
+            found.number("sample_weight_max", max(most))
+            found.number("cohort_gap", (mixed - F).norm())
+        if gaps and norm > 0:
+            found.number("alignment", (mixed @ F).item() / norm)
+        self.as_the_code_does(seen, found, ask)
+
+    def as_the_code_does(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        orders = [
+            replace(order, span=(0, ONE_BATCH), size=1) for _, order in seen.trained() if order.client in seen.weights
+        ]
+        g = [one["gradient"] for one in ask(orders)]
+        if g:
+            mixed = torch.stack([seen.weights[order.client] * v for order, v in zip(orders, g)]).sum(0)
+            found.number("alignment_code", torch.stack([cosine(v, mixed) for v in g]).mean())
+
+    def order(self, seen: Happened, client: int, own: Order | None) -> Order:
+        """At θ^t; a client of the cohort as it was told, so that its samples are weighed as they were."""
+        size = int(seen.site.federation.sizes[client])
+        if own is None:
+            return Order("diagnose", seen.round, client, seen.before.vector, seen.before.integers, size=size)
+        return replace(
+            own, vector=seen.before.vector, integers=seen.before.integers, span=(0, WHOLE), data="cohort", size=size
+        )
+
+    def work(self, site: Site, order: Order) -> dict[str, Any]:
+        if order.span[1] == ONE_BATCH:
+            x, y = site.train(order.client)
+            some = torch.randperm(
+                len(y), generator=torch_stream(site.plan.seed, "alignment", order.round, order.client)
+            )
+            some = some[: site.plan.batch]
+            flat = loaded(site, order)
+            if len(some) > 1 or not site.plan.layout.lone:
+                flat.module.train()
+            return {"gradient": gradient(site, flat, x[some], y[some])}
+        weighing = [part for part in site.plan.method.parts if defines(part, "weigh") or defines(part, "pick")]
+        if order.data != "cohort" or not weighing:
+            x, y = site.train(order.client)
+            return {"gradient": gradient(site, loaded(site, order), x, y), "gap": 0.0, "least": 1.0, "most": 1.0}
+        return weighed(site, order)
+
+
+def weighed(site: Site, order: Order) -> dict[str, Any]:
+    """The gradient of a client's loss with and without the method's sample weights and picks."""
+    from undrift.local import Round
+
+    work = Round(site, order)
+    work.prepare()
+    seats = [seat for seat in work.seats if seat.part.axis == "sampling"]
+    for seat in seats:
+        seat.scratch = seat.part.begin(seat.job, seat.state, seat.told)
+    desk: Desk = work.desk
+    index = torch.arange(len(desk.y))
+    for seat in seats:
+        if defines(seat.part, "pick"):
+            index = seat.part.pick(seat.job, seat.scratch, 0)
+    flat = site.spare(0)
+    flat.load(work.received, order.integers)
+    if site.wants("features"):
+        flat.watch()
+    logits, features = eval_logits(flat, desk.x[index], site.network, site.wants("features"))
+    batch = Batch(site.network(desk.x[index]), desk.y[index], index, flat.P, 0)
+    batch.logits, batch.features = logits, features
+    batch.head = flat.head if features is not None else None
+    batch.loss = site.loss(logits, batch.y)
+    weights = torch.ones(len(index))
+    for seat in seats:
+        if defines(seat.part, "weigh"):
+            weights = weights * seat.part.weigh(batch, seat.job, seat.scratch)
+    flat.load(work.received, order.integers)  # a part may have borrowed the network meanwhile
+    flat.module.eval()
+    plain = gradient(site, flat, desk.x, desk.y)
+    tilted = gradient(site, flat, desk.x[index], desk.y[index], weights)
+    return {"gradient": plain, "gap": (tilted - plain).norm().item(), "least": weights.min().item(),
+            "most": weights.max().item()}  # fmt: skip
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b / (a.norm() * b.norm()).clamp(min=1e-300)

@@ -1,0 +1,85 @@
+"""Sharpness: `hessian_top`, the largest eigenvalue of the Hessian of the judged model's loss on a seeded sample of all clients'
+training data, by power iteration with Hessian-vector products.
+
+Power iteration finds the eigenvalue of largest *magnitude*; where that is negative, the iteration is repeated on H − λI,
+whose largest magnitude is the distance to the top one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.errors import BadRequest
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece, pooled
+from undrift.job import CHUNK
+from undrift.orders import Order
+from undrift.streams import torch_stream
+
+if TYPE_CHECKING:
+    from undrift.site import Site
+
+
+@dataclass(frozen=True)
+class Hessian(Diagnostic):
+    samples: int = 1000
+    steps: int = 50
+    tolerance: float = 1e-3  # relative change of the eigenvalue at which to stop
+    name = "hessian"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.steps < 1 or not self.tolerance > 0:
+            raise BadRequest(f"hessian: samples, steps and tolerance must be positive, not {self.samples}, {self.steps}, "
+                             f"{self.tolerance}")  # fmt: skip
+
+    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+        (one,) = ask([piece(seen, 0, seen.after.judged)])
+        found.number("hessian_top", one["top"])
+
+    def work(self, site: Site, order: Order) -> dict[str, Any]:
+        x, y = pooled(site, self.samples)
+        flat = loaded(site, order)
+
+        def product(v: torch.Tensor) -> torch.Tensor:
+            """H v: the gradient of ⟨∇loss, v⟩."""
+            total = torch.zeros_like(v)
+            for at in range(0, len(y), CHUNK):
+                place = slice(at, at + CHUNK)
+                loss = site.loss(flat(site.network(x[place])), y[place]).sum() / len(y)
+                first = torch.autograd.grad(loss, flat.parameters, create_graph=True, allow_unused=True)
+                along = [(g, w) for g, w in zip(first, flat.views(v)) if g is not None and g.requires_grad]
+                if along:
+                    inner = torch.stack([(g * w).sum() for g, w in along]).sum()
+                    second = torch.autograd.grad(inner, flat.parameters, allow_unused=True)
+                    total += torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1)
+                                        for g, p in zip(second, flat.parameters)])  # fmt: skip
+            return total
+
+        start = torch.randn(flat.layout.nP, generator=torch_stream(site.plan.seed, "hessian")).to(flat.device)
+        return {"top": top_eigenvalue(product, start, self.steps, self.tolerance)}
+
+
+def top_eigenvalue(
+    product: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor, steps: int = 50, tolerance: float = 1e-3
+) -> float:
+    """The largest eigenvalue of a symmetric matrix given by its products."""
+    largest = power_iteration(product, start, steps, tolerance)
+    if largest >= 0:
+        return largest
+    return largest + power_iteration(lambda v: product(v) - largest * v, start, steps, tolerance)
+
+
+def power_iteration(
+    product: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor, steps: int, tolerance: float
+) -> float:
+    v, value = start / start.norm(), 0.0
+    for _ in range(steps):
+        w = product(v)
+        before, value = value, (v @ w).item()
+        length = w.norm()
+        if length == 0 or abs(value - before) <= tolerance * abs(value):
+            break
+        v = w / length
+    return value

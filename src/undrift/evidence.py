@@ -1,0 +1,39 @@
+"""What speaks for a method: the tests that state its laws, and what its controls said where somebody measured them.
+
+Both are typed here, because neither can be computed; a test checks that the files are there and speak of the part. A
+finding is one sentence with the place where it was measured. A method without one has not been measured, and
+`undrift methods` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of FedAvg
+
+# Files of tests/laws that do not have the name of their part.
+SHARED = {
+    "test_personal": ("personalize.apfl", "personalize.fedfomo", "personalize.fedrep", "personalize.fliu",
+                      "personalize.local", "private.head", "private.named", "private.norms"),
+    "test_server_side": ("combine.fednova", "server.fedmr", "server.momentum", *PLAIN),
+    "test_adaptive": ("server.fedadagrad", "server.fedadam", "server.fedyogi"),
+    "test_dac": ("weighting.flood",),
+    "test_fednolowe": ("weighting.uniform",),
+}  # fmt: skip
+
+
+def laws(part: str) -> str:
+    """The file of tests/laws for a part called axis.name."""
+    shared = [file for file, parts in SHARED.items() if part in parts]
+    return shared[0] if shared else f"test_{part.partition('.')[2]}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the controls say, and where it was measured."""
+
+    sentence: str
+    where: str
+
+
+FINDINGS: dict[str, Finding] = {}

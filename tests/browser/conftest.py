@@ -1,0 +1,110 @@
+"""One headless browser for a whole file of tests, spoken to through its debugging pipe."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1200,1000", "--remote-debugging-pipe",
+)  # fmt: skip
+
+
+class Chrome:
+    """The browser reads commands from its file 3 and answers on its file 4, JSON with a zero byte behind it."""
+
+    def __init__(self, profile: Path) -> None:
+        browser = shutil.which("chromium")
+        assert browser, "chromium is not installed; .ci/run does it"
+        (theirs_in, self._to), (self._from, theirs_out) = os.pipe(), os.pipe()
+        # High numbers first: the pipes may have got 3 and 4 themselves.
+        kept = [os.dup2(end, 60 + place) for place, end in enumerate((theirs_in, theirs_out))]
+        command = ["bash", "-c", 'exec "$0" "$@" 3<&60 4>&61', browser, *FLAGS, f"--user-data-dir={profile}"]
+        for end in kept:
+            os.set_inheritable(end, True)
+        self.process = subprocess.Popen(command, pass_fds=kept, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for end in (theirs_in, theirs_out, *kept):
+            os.close(end)
+        self._rest, self._number, self._session = b"", 0, {}
+        self.said, self.loaded = list[str](), False
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters, **self._session}
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        number = self._number
+        while True:
+            answer = self._next()
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._from], [], [], 60)
+            piece = os.read(self._from, 1 << 20) if ready else b""
+            assert piece, "the browser ended, or says nothing for a minute"
+            self._rest += piece
+        message, self._rest = self._rest.split(b"\0", 1)
+        found: dict[str, Any] = json.loads(message)
+        self._notice(found)
+        return found
+
+    def _notice(self, found: dict[str, Any]) -> None:
+        method, given = found.get("method"), found.get("params", {})
+        if method == "Page.loadEventFired":
+            self.loaded = True
+        elif method == "Runtime.exceptionThrown":
+            self.said.append(json.dumps(given["exceptionDetails"])[:500])
+        elif method == "Log.entryAdded" and given["entry"]["level"] == "error":
+            self.said.append(given["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and given["type"] in ("error", "assert"):
+            self.said.append(json.dumps(given["args"])[:500])
+
+    def open(self, page: Path) -> None:
+        """Load a page; `said` then holds every error of its console."""
+        self.said = []
+        self.ask("Page.navigate", url=f"file://{page}")
+        self.loaded = False  # only now: an event of the page before may have come in between
+        while not self.loaded:
+            self._next()
+
+    def value(self, expression: str) -> Any:
+        return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def until(self, expression: str, seconds: float = 30.0) -> bool:
+        """Whether the expression becomes true in time."""
+        end = time.monotonic() + seconds
+        while not (found := bool(self.value(expression))) and time.monotonic() < end:
+            time.sleep(0.02)
+        return found
+
+    def picture(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        os.close(self._to)
+        os.close(self._from)
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory):
+    with contextlib.closing(Chrome(tmp_path_factory.mktemp("profile"))) as browser:
+        yield browser

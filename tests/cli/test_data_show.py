@@ -1,0 +1,84 @@
+"""`undrift data show`: numbers in the terminal, a page, JSON, for clients, wrong labels and domains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def test_numbers_in_the_terminal_and_a_page_beside_them(undrift):
+    said = undrift("data", "show", "digits", "dirichlet(0.1)", "--clients", "30")
+    assert said.code == 0
+    for word in ("sizes", "Gini", "classes per client", "mean Hellinger distance", "wrong labels 0.0 %", "6 more"):
+        assert word in said.out
+    page = re.search(r"picture in (runs/data/.*\.html)", said.out).group(1)
+    assert page == "runs/data/digits_dirichlet_0.1_30_clients.html"
+    text = Path(page).read_text()
+    assert text.count("<figure>") == 30
+    assert "https://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)  # no network
+    assert undrift("runs", "--json").json == []  # a page is no run
+
+
+def test_json_alone_writes_nothing(undrift, tmp_path):
+    found = undrift("data", "show", "digits", "pathological(2)", "--clients", "10", "--json").json
+    assert not (tmp_path / "runs").exists()
+    assert found["sizes"] == np.sum(found["class_counts"], axis=1).tolist()
+    assert max(found["classes_per_client"]) <= 2
+    assert found["noise_rate"] == [0.0] * 10
+    assert found["permuted"] == []
+    assert found["domain"] is None
+
+
+def test_noise_and_domains_are_in_the_numbers(undrift):
+    words = ("data", "show", "digits", "iid", "--clients", "4", "--noise", "symmetric(0.2)+permute(0.5)", "--domains",
+             "identity+inverted")  # fmt: skip
+    found = undrift(*words, "--json").json
+    assert found["domain"] == ["identity", "inverted"] * 2
+    assert len(found["permuted"]) == 2
+    assert np.mean(found["noise_rate"]) == pytest.approx(0.2, abs=0.01)
+    said = undrift(*words)
+    for word in ("wrong labels 20", "2 clients call the classes by permuted names", "inverted (2 clients)"):
+        assert word in said.out
+
+
+def test_hellinger_and_gini_by_hand():
+    from undrift.study.holdings import gini, mean_hellinger
+
+    assert mean_hellinger(np.array([[1.0, 0.0], [0.0, 1.0]])) == 1
+    assert mean_hellinger(np.array([[0.5, 0.5]] * 3)) == pytest.approx(0, abs=1e-7)
+    # √(1 − √½·√1) = √(1 − 0.7071)
+    assert mean_hellinger(np.array([[0.5, 0.5], [1.0, 0.0]])) == pytest.approx(0.5412, abs=1e-4)
+    assert gini(np.array([5, 5, 5])) == 0
+    assert gini(np.array([0, 0, 0, 12])) == 0.75  # 1 − 1/N
+    assert gini(np.array([1, 3])) == 0.25
+
+
+def test_without_a_number_there_are_as_many_clients_as_the_data_name(undrift, tmp_path):
+    np.savez(tmp_path / "sites.npz", x=np.random.default_rng(0).random((60, 3)), y=np.arange(60) % 2, client=np.arange(60) % 3)
+    said = undrift("data", "show", "sites.npz", "natural")
+    assert said.code == 0
+    assert "picture in runs/data/sites_natural_3_clients.html" in said.out
+    assert len(undrift("data", "show", "digits", "--json").json["sizes"]) == 20
+    by_domain = undrift("data", "show", "digits", "by_domain", "--domains", "identity+edge+grey", "--json").json
+    assert by_domain["domain"] == ["identity", "edge", "grey"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("show", "digits", "iid", "--domains", "invertd"), "did you mean inverted"),
+        (("show", "digits", "iid", "--noise", "symmetric(1.5)"), "between 0 and 1, not 1.5"),
+        (("show", "digits", "natural"), "these have none"),
+        (("show", "digits", "iid", "--clients", "many"), "--clients must be a whole number"),
+        (("show", "digits", "pathological(11)"), "more classes per client than the 10"),
+        (("show", "digitz"), "did you mean digits"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_shown_is_one_sentence(undrift, words, sentence):
+    said = undrift("data", *words)
+    assert said.code == 2
+    assert sentence in said.sentence

@@ -1,0 +1,68 @@
+"""The server's rows per client: versions that nobody needs go, and memory does not grow with clients or rounds."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.bench.measure import Silent
+from undrift.engine.inline import Inline
+from undrift.federation import Federation
+from undrift.loop import Loop
+from undrift.options import from_keywords
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+from undrift.testing import run_parts, tiny
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("text", ["fedcda(warmup=1)", "fedfomo(M=2)"])
+def test_versions_that_no_checkpoint_needs_are_dropped(text, folder, tmp_path):
+    """Of a row that changes every round: what the last two checkpoints name, and the newest."""
+    run = run_parts(text, tiny(), rounds=9, folder=tmp_path / "run" if folder else None)
+    kept = [versions for (kind, _), versions in run.vault.states._versions.items() if kind.startswith("shelf/")]
+    assert len(kept) == 4
+    assert all(len(versions) <= 3 for versions in kept)
+    if folder:
+        assert len(list((tmp_path / "run" / "states").iterdir())) <= 4  # segments of old versions are gone too
+    run.vault.close()
+
+
+def resident() -> float:
+    """MB of this process."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["fedcda(warmup=2)", "fedfomo"])
+def test_a_thousand_clients_models_on_the_shelf_leave_the_servers_memory_flat(text, tmp_path):
+    """lenet5 is 0.25 MB. Twenty rounds of twenty clients put 99 MB (fedfomo) or more (fedcda, up to three models a client)
+    on the shelf; the store may hold 16 MB of it."""
+    clients, cohort, warm, rounds = 1000, 20, 10, 30
+    draw = np.random.default_rng(0)
+    x = torch.from_numpy(draw.standard_normal((2 * clients, 28, 28, 1), dtype=np.float32))
+    y = torch.arange(2 * clients) % 10
+    parts = np.split(np.arange(2 * clients), clients)
+    federation = Federation("fashion-mnist", (x, y), (x[:20], y[:20]), parts, [str(c) for c in range(10)], parts)
+    options = {"method": text, "model": "lenet5", "rounds": rounds, "epochs": 1, "cohort": cohort, "out": False}
+    setup = prepare(from_keywords(options), federation)
+    vault = Vault(tmp_path / "run", budget=16_000_000)
+    loop = Loop(setup, Inline(setup.site, vault.states), vault)
+    loop.judge = Silent()
+    world, memory = loop.begin(), []
+    while world.round < rounds:
+        after, *recorded, chosen = loop.one_round(world)
+        vault.record.commit_round(world.round, 0.0, 0.0, chosen, *recorded)
+        world = after
+        if vault.due(world):
+            vault.checkpoint(world)
+        memory.append(resident())
+    seen = len({client for kind, client in world.versions if kind.startswith("shelf/")})
+    vault.close()
+    assert seen > 400
+    assert max(memory[warm:]) - max(memory[:warm]) < 25, memory

@@ -1,0 +1,88 @@
+"""What really goes through the pipes of the processes engine is what the parts declared (and, in a simulation, the
+client's state, which the driver keeps)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+import torch
+
+from undrift.bench import costs
+from undrift.bench.measure import Silent
+from undrift.compose import method
+from undrift.engine import processes
+from undrift.engine.arena import pack, unpack
+from undrift.engine.spawn import start_workers
+from undrift.loop import Loop
+from undrift.options import from_keywords
+from undrift.setup import prepare
+from undrift.store.vault import Vault
+
+FRAME = 1500  # bytes of pickle around the values of one client
+
+
+@pytest.fixture(scope="module")
+def workers():
+    workers = start_workers(1)
+    yield workers
+    processes.stop_workers(workers)
+
+
+class Scale:
+    """An arena (or windows) that weighs what passes through it."""
+
+    def __init__(self, inner):
+        self.inner, self.bytes = inner, 0
+
+    def place(self, tensor):
+        self.bytes += tensor.numel() * tensor.element_size()
+        return self.inner.place(tensor)
+
+    def tensor(self, reference):
+        tensor = self.inner.tensor(reference)
+        self.bytes += tensor.numel() * tensor.element_size()
+        return tensor
+
+
+def sent(text, workers, monkeypatch):
+    """(down, up): bytes per client of the third round."""
+    seen = defaultdict(list)
+
+    def packed(content, arena):
+        scale = Scale(arena)
+        data = pack(content, scale)
+        seen["down"].append(len(data) + scale.bytes)
+        return data
+
+    def unpacked(data, windows):
+        scale = Scale(windows)
+        content = unpack(data, scale)
+        if content[0] == "done":
+            seen["up"].append(len(data) + scale.bytes)
+        return content
+
+    options = {"method": method(text), "model": costs.network, "rounds": 3, "epochs": 2, "batch": 10, "lr": 0.01,
+               "cohort": 1.0, "out": False}  # fmt: skip
+    setup, vault = prepare(from_keywords(options), costs.federation()), Vault(None)
+    engine = processes.Processes(workers, lent=True).open(setup.site, vault.states)
+    loop = Loop(setup, engine, vault)
+    loop.judge = Silent()
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(processes, "pack", packed)
+        patch.setattr(processes, "unpack", unpacked)
+        world = loop.begin()
+        for _ in range(3):
+            seen.clear()
+            world, *_ = loop.one_round(world)
+    vault.close()
+    return [sum(seen[way]) / costs.CLIENTS for way in ("down", "up")]
+
+
+@pytest.mark.parametrize("text", ["flood", "bound", "scaffold", "fednp", "fedfomo", "fliu", "fedper", "feddyn+flood"])
+def test_what_the_pipes_carry_is_what_was_declared(text, workers, monkeypatch):
+    plain, found = sent("fedavg", workers, monkeypatch), sent(text, workers, monkeypatch)
+    counted = costs.count(text)
+    down, up = (mine - fedavg for mine, fedavg in zip(found, plain))
+    assert 0 <= down - counted.declared_down - counted.state <= FRAME
+    assert 0 <= up - counted.declared_up - counted.state <= FRAME
