@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup setup-all demo test lint kill-test clean
+.PHONY: setup setup-all demo test lint kill-test docs clean
 
 setup: .venv/.setup
 setup-all: .venv/.setup-all
@@ -34,6 +34,9 @@ lint: setup
 
 kill-test: setup
 	@$(BIN)/python tests/resume/kills.py --kills 20
+
+docs: setup
+	@$(BIN)/python docs/make_api.py
 
 clean:
 	rm -rf .venv runs

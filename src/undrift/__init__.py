@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from undrift.reopen import load, resume
     from undrift.result import Result
     from undrift.runner import run
+    from undrift.study.compare import compare
 
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
 HOMES = {
-    "Federation": "undrift.federation", "Method": "undrift.compose", "Result": "undrift.result",
+    "Federation": "undrift.federation", "compare": "undrift.study.compare", "Method": "undrift.compose", "Result": "undrift.result",
     "federate": "undrift.federation", "load": "undrift.reopen", "method": "undrift.compose", "resume": "undrift.reopen",
     "run": "undrift.runner",
 }  # fmt: skip
@@ -27,7 +28,7 @@ PACKAGES = (
     "scores", "selection", "server", "testing", "weighting",
 )  # fmt: skip
 __all__ = [
-    "Federation", "Method", "Result", "combine", "federate", "load", "method", "noise", "objectives", "partition",
+    "Federation", "Method", "Result", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
     "personalize", "private", "resume", "run", "sampling", "selection", "server", "weighting",
 ]  # fmt: skip
 

@@ -18,6 +18,10 @@ class RunFailed(RuntimeError):
     """The request was fine, the run broke: one sentence, and the run stays resumable."""
 
 
+class Stopped(RuntimeError):
+    """Ctrl-C, with the sentence that says how to go on (the option parser would swallow a KeyboardInterrupt's)."""
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     """The error for an unknown name, with the nearest known ones.
 

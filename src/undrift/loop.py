@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Protocol
@@ -32,7 +32,7 @@ class Watcher(Protocol):
 
 
 class Clock:
-    """Where the time of a round goes (`undrift bench --profile`)."""
+    """Where the time of a round goes."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
@@ -44,6 +44,10 @@ class Clock:
         for kind in ("training", "scoring", "judging"):
             self.spent[kind] = self.spent.get(kind, 0.0) + sum(reply.spent.get(kind, 0.0) for reply in replies)
         self._last = now
+
+    def since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """What was spent since `spent` was as `before`."""
+        return {name: seconds - before.get(name, 0.0) for name, seconds in self.spent.items()}
 
     def evaluation_share(self) -> float:
         """Of all time so far: what was judged after the clients' work, and their own judging as a part of it."""
@@ -73,10 +77,12 @@ class Loop:
         began = time.perf_counter()
         try:
             while world.round < self.plan.rounds:
+                before = dict(self.clock.spent)
                 after, rows, notes, events, cohort = self.one_round(world)
                 seconds = time.perf_counter() - began
                 rate = self.plan.rate(world.round)
-                self.vault.record.commit_round(world.round, seconds, rate, cohort, rows, notes, events)
+                times = self.clock.since(before)
+                self.vault.record.commit_round(world.round, seconds, rate, cohort, rows, notes, events, times)
                 began, world = time.perf_counter(), after
                 if self.vault.due(world):
                     self.vault.checkpoint(world)

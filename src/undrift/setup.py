@@ -41,10 +41,7 @@ class Setup:
 
 
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
-    federation = federation or federate(
-        options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
-        validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
-    )  # fmt: skip
+    federation = federation or dealt(options)
     if options.unseen and not federation.unseen:
         raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
     module, model_name = network(options, federation)
@@ -88,6 +85,14 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
                 own_metrics(options.metrics, flat, federation))  # fmt: skip
     site.diagnostics = diagnostics(options.diagnose, options.ood, site)
     return Setup(options, federation, composed, plan, site, chosen, model_name, said, faults_of(options.faults))
+
+
+def dealt(options: Options) -> Federation:
+    """The federation that the options ask for."""
+    return federate(
+        options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
+        validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
+    )  # fmt: skip
 
 
 def composition(options: Options, parts: list[str] | None) -> Method:

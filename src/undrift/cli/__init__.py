@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from undrift.errors import BadRequest, RunFailed
+from undrift.errors import BadRequest, RunFailed, Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def command(arguments: list[str]) -> int:
         return say(str(error), 2)
     except RunFailed as error:
         return say(str(error), 1)
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, Stopped) as stop:
         return say(str(stop) or "stopped", 130)
     except BrokenPipeError:
         sys.stderr.close()

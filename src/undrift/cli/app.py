@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+import typer.core
 
 import undrift
-from undrift.cli import bench, compare, data, demo, env, methods, resume, run, runs, show
+from undrift.cli import bench, compare, data, demo, env, export, methods, paper, report, resume, run, runs, show
 from undrift.cli.settings import known_options
+from undrift.errors import Stopped
 
 __all__ = ["app", "commands", "known_options"]
 
@@ -20,7 +24,17 @@ Try first:
 `undrift --help` lists every command, `undrift methods` every method.
 """
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=False)
+
+
+class Group(typer.core.TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise Stopped(str(stop)) from None
+
+
+app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -32,7 +46,10 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
         typer.echo(WELCOME)
 
 
-for module in (demo, run, compare, resume, show, runs, methods, env, bench):
+for module in (demo, run, compare, resume, show, report, export, runs, methods, env, bench):
     module.add(app)
 app.add_typer(data.app, name="data")
-commands = ["bench", "compare", "data", "demo", "env", "methods", "resume", "run", "runs", "show"]
+app.add_typer(paper.app, name="paper")
+commands = [
+    "bench", "compare", "data", "demo", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
+]  # fmt: skip

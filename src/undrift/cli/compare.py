@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from undrift.cli.settings import read, with_options
+from undrift.cli.settings import flag, read, read_one, with_options
 from undrift.errors import BadRequest, unknown
 from undrift.options import FIELDS
+
+if TYPE_CHECKING:
+    from undrift.study.compare import Compared, Comparison, Entry
 
 
 def add(app: typer.Typer) -> None:
@@ -20,82 +24,136 @@ def add(app: typer.Typer) -> None:
 
 def compare(
     given: dict[str, Any],
-    methods: list[str] = typer.Argument(..., help='methods; a quoted one may carry options: "apfl --lr 0.1"'),
-    seeds: int = typer.Option(1, "--seeds", help="repeat with so many seeds (run and federation)"),
-    repeat: int | None = typer.Option(None, "--repeat", help="repeat so often on one federation"),
+    methods: list[str] = typer.Argument(None, help='methods; a quoted one may carry options: "apfl --lr 0.1"'),
+    seeds: int | None = typer.Option(None, "--seeds", help="so many seeds, of run and federation [1]"),
+    repeat: int | None = typer.Option(None, "--repeat", help="so many seeds of the run on one federation"),
+    grid: list[str] = typer.Option([], "--grid", help="lr=0.01,0.1: choose per method on validation data; repeatable"),
+    resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out (or in the folder named)"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
     """Several methods on the same federation, same cohorts, same start; a table and a page."""
+    from undrift.study.compare import home, planned
+
     if "method" in given:
         raise BadRequest("compare takes its methods as arguments, not as --method")
-    if seeds < 1 or (repeat is not None and repeat < 1):
-        raise BadRequest("--seeds and --repeat must be at least 1")
     out = given.pop("out", None)
-    rows, folder = many([parsed(method) for method in methods], given, out, seeds, repeat, quiet, log)
-    present(rows, folder, json, quiet)
+    if resume:
+        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid)
+    else:
+        if not methods:
+            raise BadRequest("name at least one method, such as fedavg")
+        asked = planned([parsed(method) for method in methods], given, seeds or 1, repeat, read_grid(grid))
+        folder = home(asked, out, resume=False)
+    done = carried_out(asked, folder, quiet, log)
+    present(done, json, quiet)
+    if any("failed" in row for row in done.rows):
+        raise typer.Exit(1)
 
 
-def many(methods: list[tuple[str, dict[str, Any]]], given: dict[str, Any], out: Any, seeds: int, repeat: int | None,
-         quiet: bool, log: str | None) -> tuple[list[dict[str, Any]], Path]:  # fmt: skip
-    from undrift.cli.progress import Progress
-    from undrift.runner import next_free
-    from undrift.runner import run as start
-    from undrift.study.compare import compare as all_of_them
-    from undrift.study.compare import ready
+def found_again(
+    methods: list[str], given: dict[str, Any], out: Any, seeds: int | None, repeat: int | None, grid: list[str]
+) -> tuple[Comparison, Path]:
+    """The comparison to finish: by its folder alone, or with what was typed before (and perhaps more seeds or methods)."""
+    from undrift.study.compare import home, planned
+    from undrift.study.compare import read as read_comparison
 
-    seed = given.pop("seed", 0)
-    data_seed = given.pop("data_seed", None)
-    runs = range(seed, seed + (repeat or seeds))
-    pairs = [(s, data_seed if data_seed is not None else (seed if repeat else s)) for s in runs]
-    given = ready(methods, given, pairs[0])
-    folder = Path(out) if out else next_free(Path("runs"), f"{Path(str(given.get('data', 'digits'))).stem}-compare")
+    if out is None and len(methods) == 1 and Path(methods[0]).is_dir():
+        out, methods = methods[0], []
+    if out is None:
+        raise BadRequest("--resume needs the comparison's folder: undrift compare --resume FOLDER")
+    before = read_comparison(Path(out))
+    if methods or given or grid:
+        asked = planned([parsed(method) for method in methods], given, seeds or 1, repeat, read_grid(grid))
+    else:
+        if any(
+            str(one).startswith("object:") for one in [*(e.method for e in before.entries), *before.options.values()]
+        ):
+            raise BadRequest(f"{out} compares objects that text cannot name; use ud.compare(…, resume=True) in Python")
+        if seeds is None and repeat is None:
+            return before, Path(out)
+        first, data_seed = before.seeds[0]
+        options = {**before.options, "seed": first, "data_seed": None if first == data_seed else data_seed}
+        asked = planned(before.entries, options, seeds or 1, repeat, before.grid)
+    return asked, home(asked, out, resume=True)
 
-    def one(name: str, settings: dict[str, Any]) -> Any:
-        progress = Progress(quiet, log, name)
-        try:
-            return start(name, watcher=progress, **settings)
-        finally:
-            progress.end()
 
-    return all_of_them(methods, given, pairs, folder, one), folder
+def read_grid(words: list[str]) -> dict[str, list[Any]]:
+    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}"""
+    grid: dict[str, list[Any]] = {}
+    for word in (one for text in words for one in text.split()):
+        key, equals, values = word.partition("=")
+        key = key.removeprefix("--").replace("-", "_")
+        if not equals:
+            raise BadRequest(f"--grid is written name=value,value, not {word!r}")
+        if key not in FIELDS:
+            raise unknown("option for --grid", key, FIELDS)
+        grid[key] = [read_one(key, value) for value in values.split(",") if value]
+    return grid
 
 
-def present(rows: list[dict[str, Any]], folder: Path, json: bool, quiet: bool, title: str = "Comparison") -> None:
-    from undrift.result import rows_of
-    from undrift.study import clients, page, plots
-    from undrift.study.compare import table
+def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -> Compared:
+    from undrift.cli.board import Board
+    from undrift.study.compare import carried_out as go
+
+    board = Board(quiet, log)
+    try:
+        return go(asked, folder, board)
+    finally:
+        board.end()
+
+
+def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -> None:
+    """Tables for eyes, an object for scripts, a page for both."""
+    from undrift.study.report import write
+    from undrift.study.standings import LEGEND, standings_table, table
     from undrift.study.tables import legend, text_table
 
-    shown = table(rows)
-    done = [(f"{row['method']} (seed {row['seed']})" if len({r['seed'] for r in rows}) > 1 else row["method"], Path(row["run"]))
-            for row in rows if row.get("run")]  # fmt: skip
-    readers = [(name, lambda query, values=(), f=place: rows_of(f, query, values)) for name, place in done]
-    page.write(folder / "index.html", title, [
-        ("table", shown), ("legend", legend()),
-        ("curves", plots.trajectory(readers, "accuracy", ("G", "global"))),
-        ("losses", plots.trajectory(readers, "loss", ("G", "global"))),
-        ("local", plots.trajectory(readers, "accuracy", ("L1", "own"))),
-        ("clients", plots.client_bars(readers)),
-        ("scatter", clients.trade_off(readers, "L2")),
-    ])  # fmt: skip
+    page: Path | str = "none, every run failed"
+    if not all("failed" in row for row in done.rows):
+        page = write(done.folder / "index.html", [done.folder], title)
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
-        print(f"\n{text_table(shown)}\n\n{legend()}\n\nreport: {folder / 'index.html'}", file=eyes)
+        print(
+            f"\n{text_table(table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
+            file=eyes,
+        )
+        for row in done.rows:
+            if "failed" in row:
+                print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=eyes)
+        if done.tried:
+            print(f"\nchosen on validation data: {', '.join(sorted({words(row) for row in done.rows}))}", file=eyes)
+        print(f"\n{done.seconds:.1f} s; report: {page}", file=eyes)
     if json:
-        print(json_module.dumps({"rows": rows}))
+        found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder)}
+        if done.tried:
+            found["tried"] = [{"method": row["method"], **row.get("chosen", {}), "validation_accuracy":
+                               (row["stages"]["G"] or {}).get("validation_accuracy")} for row in done.tried]  # fmt: skip
+        print(json_module.dumps(found))
 
 
-def parsed(argument: str) -> tuple[str, dict[str, Any]]:
-    from undrift.study.compare import split
+def words(row: dict[str, Any]) -> str:
+    return f"{row['method']} " + ", ".join(f"{key}={value}" for key, value in row.get("chosen", {}).items())
 
-    name, words = split(argument)
+
+def parsed(argument: str) -> Entry:
+    """`"apfl --optimizer sgd --lr 0.1"` -> the method and its own options."""
+    from undrift.study.compare import Entry
+
+    name, dashes, rest_of_it = argument.partition(" --")
+    name = name.strip()
+    try:
+        rest = shlex.split(dashes + rest_of_it)
+    except ValueError as error:
+        raise BadRequest(f"{argument!r} cannot be read: {error}") from None
+    if not name:
+        raise BadRequest("an empty method; name at least one, such as fedavg")
     own: dict[str, Any] = {}
-    while words:
-        word = words.pop(0)
+    while rest:
+        word = rest.pop(0)
         key = word.removeprefix("--").replace("-", "_")
         if not word.startswith("--") or key not in FIELDS:
-            raise unknown(f"option of {name}", word, [f"--{f.replace('_', '-')}" for f in FIELDS])
-        own[key] = True if FIELDS[key].default is False else (words.pop(0) if words else "")
-    return name, read(own)
+            raise unknown(f"option of {name}", word, [flag(f) for f in FIELDS])
+        own[key] = True if FIELDS[key].default is False else (rest.pop(0) if rest else "")
+    return Entry(name, read(own))

@@ -26,9 +26,10 @@ def demo(
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
 ) -> None:
     """Plain averaging against the remedies on a skewed, noisy federation of handwritten digits."""
-    from undrift.cli.compare import many, present
+    from undrift.cli.compare import carried_out, present
     from undrift.federation import federate
     from undrift.study import holdings
+    from undrift.study.compare import Entry, home, planned
 
     if not quiet:
         federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])
@@ -40,5 +41,6 @@ def demo(
         typer.echo(holdings.terminal(federation, holdings.describe(federation)) + "\n", err=json)
     if Path(out).is_dir() and (Path(out) / "index.html").exists():
         shutil.rmtree(out)
-    rows, folder = many([(name, {}) for name in METHODS], dict(SETTINGS), out, 1, None, quiet, None)
-    present(rows, folder, json, quiet, "Undrift demo: averaging against the remedies")
+    asked = planned([Entry(name) for name in METHODS], SETTINGS, 1, None, {})
+    present(carried_out(asked, home(asked, out, resume=False), quiet, None), json, quiet,
+            "Undrift demo: averaging against the remedies")  # fmt: skip

@@ -20,7 +20,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-known_options = [flag(name) for name in FIELDS] + ["--json", "--quiet", "--log", "--seeds", "--repeat", "--help"]
+known_options = [flag(name) for name in FIELDS] + ["--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--resume", "--help"]
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:

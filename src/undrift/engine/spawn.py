@@ -27,16 +27,19 @@ class Worker:
 
 
 def cores() -> int:
+    """How many cores this process may use; a comparison tells its runs so that they do not fight (UNDRIFT_CORES)."""
+    if told := os.environ.get("UNDRIFT_CORES", ""):
+        return max(1, int(told))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start_worker() -> Worker:
+def start_worker(module: str = "undrift.engine.worker", **environment: str) -> Worker:
     ours, theirs = socket.socketpair()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES, **environment}
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     process = subprocess.Popen(
-        [sys.executable, "-m", "undrift.engine.worker", str(theirs.fileno()), str(os.getpid())],
+        [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
         pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     theirs.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, seconds REAL, lr RE
 CREATE TABLE IF NOT EXISTS metrics(round INTEGER, client INTEGER, stage TEXT, data TEXT, metric TEXT, value REAL);
 CREATE TABLE IF NOT EXISTS notes(round INTEGER, client INTEGER, part TEXT, name TEXT, value TEXT);
 CREATE TABLE IF NOT EXISTS events(round INTEGER, client INTEGER, kind TEXT, detail TEXT);
+CREATE TABLE IF NOT EXISTS times(round INTEGER, what TEXT, seconds REAL);
 CREATE TABLE IF NOT EXISTS files(round INTEGER, path TEXT, sha256 TEXT);
 CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER, version INTEGER, path TEXT,
                                   start INTEGER, length INTEGER, sha256 TEXT);
@@ -42,13 +43,14 @@ class Record:
 
     def commit_round(
         self, round: int, seconds: float, lr: float, cohort: Sequence[int], metrics: Iterable[Metric],
-        notes: Iterable[Note], events: Iterable[Event],
+        notes: Iterable[Note], events: Iterable[Event], times: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         with self.transaction():
             self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
             self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
             self.db.executemany("INSERT INTO notes VALUES (?,?,?,?,?)", notes)
             self.db.executemany("INSERT INTO events VALUES (?,?,?,?)", events)
+            self.db.executemany("INSERT INTO times VALUES (?,?,?)", [(round, *spent) for spent in (times or {}).items()])
 
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
         with self.transaction():
@@ -60,7 +62,7 @@ class Record:
     def forget_from(self, round: int) -> None:
         """Drop the rows of rounds that are about to be computed again (the events that say so stay)."""
         with self.transaction():
-            for table in ("rounds", "metrics", "notes"):
+            for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
             self.db.execute("DELETE FROM events WHERE round >= ? AND kind NOT IN ('resumed', 'worker')", (round,))
 

@@ -1,108 +1,279 @@
-"""Several methods on the same federation, the same cohorts and the same start."""
+"""Several methods on the same federation, the same cohorts and the same start.
+
+None of these depends on the method, so runs with the same seed differ in the method alone and may be compared in pairs.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Sequence
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import tomli_w
 
-from undrift.errors import BadRequest, RunFailed
-from undrift.options import from_keywords
-from undrift.setup import composition, prepare
+from undrift.errors import BadRequest, unknown
+from undrift.federation import Federation
+from undrift.options import FIELDS, from_keywords
+from undrift.study.tasks import Federations, Onlooker, Row, Task, finish
+
+PROXY = 0.02
+OF_ALL = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # not a method's own to choose
 
 
-def split(argument: str) -> tuple[str, list[str]]:
-    """`"apfl --optimizer sgd --lr 0.1"` -> ("apfl", its own options)."""
-    words = shlex.split(argument)
-    if not words:
-        raise BadRequest("an empty method; name at least one, such as fedavg")
-    return words[0], words[1:]
+@dataclass(frozen=True)
+class Entry:
+    """A method and the options it does not share with the others."""
+
+    method: Any
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        name = self.method if isinstance(self.method, str) else getattr(self.method, "name", None) or repr(self.method)
+        return " ".join([str(name), *(f"{key}={value}" for key, value in self.own.items())])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was asked for; `compare.toml` keeps it."""
+
+    entries: tuple[Entry, ...]
+    options: Mapping[str, Any]
+    seeds: tuple[tuple[int, int], ...]  # (seed of the run, seed of the federation)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
+        entry = self.entries[number]
+        values = "".join(f"-{key}={value}" for key, value in point.items())
+        settings = {**self.options, **entry.own, **point, "seed": seed[0], "data_seed": seed[1]}
+        return Task(
+            f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}", entry.method, settings,
+            {"method": entry.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}, seconds,
+        )  # fmt: skip
+
+    def points(self, entry: Entry) -> list[dict[str, Any]]:
+        """The grid of a method; what it sets itself is not searched."""
+        free = {key: values for key, values in self.grid.items() if key not in entry.own}
+        return [dict(zip(free, values)) for values in itertools.product(*free.values())]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Rows as `--json` prints them, where the runs are, and every point of the grid that was tried."""
+
+    rows: list[Row]
+    folder: Path
+    seconds: float
+    tried: list[Row] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        from undrift.study.standings import standings_table, table
+        from undrift.study.tables import text_table
+
+        return f"{text_table(table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the page; by default into the folder of the runs."""
+        from undrift.study.report import write
+
+        return write(Path(path) if path else self.folder / "index.html", [self.folder])
 
 
 def compare(
-    methods: Sequence[tuple[str, dict[str, Any]]],
-    options: dict[str, Any],
-    seeds: Sequence[tuple[int, int]],
-    folder: Path,
-    start: Callable[..., Any],
-) -> list[dict[str, Any]]:
-    """One run per (method, seed); a run that fails is marked and the others finish. `seeds`: (seed, data seed)."""
-    rows = []
-    for seed, data_seed in seeds:
-        for number, (name, own) in enumerate(methods):
-            place = folder / f"{number:02d}-{safe(name)}-seed{seed}"
-            settings = {**options, **own, "seed": seed, "data_seed": data_seed, "out": str(place)}
-            try:
-                row = dict(start(name, settings).summary)
-            except RunFailed as error:
-                row = {"method": name, "failed": str(error).splitlines()[0]}
-            label = " ".join([name, *(f"{k}={v}" for k, v in own.items())])
-            rows.append({**row, "method": label, "seed": seed})
-    return rows
+    methods: Sequence[Any], federation: Federation | None = None, *, seeds: int = 1, repeat: int | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None, out: str | Path | None = None, resume: bool = False,
+    onlooker: Onlooker | None = None, **options: Any,
+) -> Compared:  # fmt: skip
+    """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
+
+    `seeds` varies run and federation, `repeat` the run alone; `grid={"lr": [0.01, 0.1]}` chooses per method on validation
+    data of the first seed. `resume=True` finishes what `out` holds."""
+    entries = [
+        Entry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else Entry(m) for m in methods
+    ]
+    asked = planned(entries, options, seeds, repeat, grid or {})
+    if federation is not None and len({data for _, data in asked.seeds}) > 1:
+        raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")
+    return carried_out(asked, home(asked, out, resume), onlooker, federation)
 
 
-def ready(
-    methods: Sequence[tuple[str, dict[str, Any]]], options: dict[str, Any], seeds: tuple[int, int]
-) -> dict[str, Any]:
-    """The options of a comparison, after every method was set up once: what would be refused is found before the first
-    hour is spent. A proxy set is carved for all when one method asks for it."""
-    asked = [from_keywords({**options, **own, "method": name}) for name, own in methods]
-    needs = {need for one in asked for part in composition(one, None).parts for need in part.needs}
-    if "proxy" in needs and not any(one.proxy for one in asked):
-        options = {**options, "proxy": PROXY}
-    shared = None
-    for name, own in methods:
-        settings = {"seed": seeds[0], "data_seed": seeds[1], **options, **own, "method": name}
-        setup = prepare(from_keywords(settings), None if DEALT & set(own) else shared)
-        shared = shared if DEALT & set(own) else setup.federation
-    return options
+def planned(
+    entries: Sequence[Entry],
+    options: Mapping[str, Any],
+    seeds: int,
+    repeat: int | None,
+    grid: Mapping[str, Sequence[Any]],
+) -> Comparison:
+    """The comparison that is asked for, refused where it makes no sense."""
+    if seeds < 1 or (repeat is not None and repeat < 1):
+        raise BadRequest("--seeds and --repeat must be at least 1")
+    if repeat is not None and seeds > 1:
+        raise BadRequest("--seeds varies the federation, --repeat keeps it; give one of them")
+    if not entries:
+        raise BadRequest("name at least one method, such as fedavg")
+    for entry in entries:
+        for key in entry.own:
+            if key in OF_ALL:
+                raise BadRequest(f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}")
+    labels = [entry.label for entry in entries]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise BadRequest(f"{twice[0]} is named twice; a comparison of a run with itself says nothing")
+    for key, values in grid.items():
+        if key not in FIELDS or key in OF_ALL:
+            raise unknown("option for --grid", key, [name for name in FIELDS if name not in OF_ALL])
+        if not values:
+            raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
+    options = dict(options)
+    first = options.pop("seed", 0)
+    data_seed = options.pop("data_seed", None)
+    pairs = [
+        (seed, data_seed if data_seed is not None else first if repeat else seed)
+        for seed in range(first, first + (repeat or seeds))
+    ]
+    if grid and not all({**options, **entry.own}.get("validation") for entry in entries):
+        raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
+    return Comparison(tuple(entries), options, tuple(pairs), dict(grid))
 
 
-PROXY = 0.02
-DEALT = {"data", "partition", "clients", "noise", "domains", "validation", "proxy", "data_seed", "seed"}
+def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
+    """The comparison's folder, made for it or found again, with its compare.toml."""
+    from undrift.runner import free_name, next_free
+
+    if resume:
+        folder = Path(out or "")
+        before = read(folder)
+        if before.options != told(asked)["options"] or before.grid != told(asked)["grid"]:
+            raise BadRequest(f"the options are not those of {folder}; resume it with the same ones, or start another")
+        mine, theirs = ([entry.label for entry in entries] for entries in (in_file(told(asked)["methods"]), before.entries))
+        if mine[: len(theirs)] != theirs:
+            raise BadRequest(f"{folder} compares {', '.join(theirs)}, in this order; more may follow, none be left out")
+    elif out is None:
+        data = Path(str(asked.options.get("data", "digits"))).stem
+        folder = next_free(Path("runs"), f"{data}-compare")
+    else:
+        folder = Path(out)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --resume goes on with it")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
+    (folder / "compare.toml").write_text(tomli_w.dumps(told(asked)))
+    return folder
+
+
+def told(asked: Comparison) -> dict[str, Any]:
+    """The comparison as its file says it."""
+    plain = {key: in_words(value) for key, value in asked.options.items() if value is not None}
+    return {
+        "methods": [{"method": e.method if isinstance(e.method, str) else f"object:{e.label}", **e.own} for e in asked.entries],
+        "seeds": [list(pair) for pair in asked.seeds], "options": plain,
+        "grid": {key: list(values) for key, values in asked.grid.items()},
+    }  # fmt: skip
+
+
+def in_words(value: Any) -> Any:
+    """As a file can hold it; an object by its name alone."""
+    if isinstance(value, (list, tuple)):
+        return [in_words(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool)) else f"object:{type(value).__qualname__}"
+
+
+def in_file(methods: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    return [Entry(one["method"], {key: value for key, value in one.items() if key != "method"}) for one in methods]
+
+
+def read(folder: Path) -> Comparison:
+    """The comparison in a folder."""
+    path = folder / "compare.toml"
+    if not path.exists():
+        raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
+    try:
+        table = tomllib.loads(path.read_text())
+        entries = in_file(table["methods"])
+        seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise BadRequest(f"{path} cannot be read: {error}") from None
+    return Comparison(tuple(entries), table.get("options", {}), seeds, table.get("grid", {}))
+
+
+def carried_out(
+    asked: Comparison, folder: Path, onlooker: Onlooker | None = None, federation: Federation | None = None
+) -> Compared:
+    """Run what is not there yet."""
+    federations = Federations(federation)
+    asked, seconds = ready(asked, federations, onlooker or Onlooker())
+    apart = {name: asked.options[name] for name in ("engine", "workers", "device") if name in asked.options}
+    alone = apart.get("engine", "auto") in ("processes", "ray") or apart.get("device", "auto") not in ("auto", "cpu")
+    how: dict[str, Any] = {"together": False} if alone else {"cores": apart.get("workers")}
+    if not alone and apart.get("workers", 1) > 1:
+        how["together"] = True
+    if not alone:
+        asked = replace(asked, options={k: v for k, v in asked.options.items() if k not in ("workers", "engine")})
+    numbers = range(len(asked.entries))
+    first, tried, took = asked.seeds[0], list[Row](), 0.0
+    try:
+        chosen: dict[int, dict[str, Any]] = {number: {} for number in numbers}
+        if asked.grid:
+            grid = {
+                n: [asked.task(n, first, point, seconds[n]) for point in asked.points(asked.entries[n])]
+                for n in numbers
+            }
+            tried, took = finish(
+                [task for tasks in grid.values() for task in tasks], folder, federations, onlooker, **how
+            )
+            found = iter(tried)
+            for n, tasks in grid.items():
+                rows = [next(found) for _ in tasks]
+                best = max(rows, key=lambda row: validated(row))
+                chosen[n] = dict(best.get("chosen", {}))
+        tasks = [asked.task(n, seed, chosen[n], seconds[n]) for seed in asked.seeds for n in numbers]
+        order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))  # longest first within a seed
+        rows, more = finish(order, folder, federations, onlooker, **how)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift compare --resume {folder}` goes on") from None
+    by_task = {task.name: row for task, row in zip(order, rows)}
+    return Compared([by_task[task.name] for task in tasks], folder, took + more, tried)
+
+
+def validated(row: Row) -> float:
+    value = (row["stages"]["G"] or {}).get("validation_accuracy")
+    return -1.0 if value is None else float(value)
+
+
+def ready(asked: Comparison, federations: Federations, onlooker: Onlooker) -> tuple[Comparison, list[float]]:
+    """Every method is set up once: what would be refused is found before the first hour is spent. A proxy set is carved
+    for all when one method asks for it. Also the seconds of training that each run is expected to take."""
+    from undrift.runner import expected_seconds
+    from undrift.setup import composition, prepare
+
+    options = dict(asked.options)
+    wanted = [from_keywords({**options, **entry.own, "method": entry.method}) for entry in asked.entries]
+    needs = {need for one in wanted for part in composition(one, None).parts for need in part.needs}
+    if "proxy" in needs and not any(one.proxy for one in wanted):
+        options["proxy"] = PROXY
+    asked = replace(asked, options=options)
+    seconds = []
+    for number, entry in enumerate(asked.entries):
+        for point in asked.points(entry):
+            settings = asked.task(number, asked.seeds[0], point).settings
+            setup = prepare(from_keywords({**settings, "method": entry.method}), federations.of(settings))
+        for sentence in setup.said:
+            onlooker.note(f"{entry.label}: {sentence}")
+        if asked.grid and setup.plan.private is not None:
+            raise BadRequest(
+                f"--grid chooses by the global model's validation accuracy, and {entry.label} has no global model"
+            )
+        try:
+            seconds.append(expected_seconds(setup))
+        except Exception:  # the user's model or loss raises: let it do so in a client's hands, which says who and when
+            seconds.append(0.0)
+    return asked, seconds
 
 
 def safe(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "+@.-" else "_" for c in name)[:50]
-
-
-def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """One line per method: mean ± std over seeds, best first."""
-    from undrift.study.tables import percent
-
-    head = ["method", "G", "L1 Acc(L)", "L1 Acc(G)", "L2 Acc(L)", "L2 Acc(G)", "worst 10 %", "s"]
-    lines = []
-    for name in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == name and "failed" not in row]
-        if not mine:
-            lines.append((-2.0, [name, "failed", *[""] * (len(head) - 2)]))
-            continue
-
-        def over(path: Sequence[str], mine: Sequence[dict[str, Any]] = mine) -> list[float]:
-            values = []
-            for row in mine:
-                value: Any = row
-                for key in path:
-                    value = None if value is None else value.get(key)
-                if value is not None:
-                    values.append(value)
-            return values
-
-        def cell(values: list[float]) -> str:
-            if not values:
-                return "—"
-            spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-            return percent(float(np.mean(values))) + spread
-
-        best = over(("accuracy",))
-        lines.append((
-            float(np.mean(best)) if best else -1.0,
-            [name, cell(best),
-             *(cell(over(("stages", s, d, "mean"))) for s in ("L1", "L2") for d in ("acc_local", "acc_global")),
-             cell(over(("stages", "L1", "acc_local", "worst_decile"))),
-             f"{np.mean([row['seconds'] for row in mine]):.1f}"],
-        ))  # fmt: skip
-    return [head, *[line for _, line in sorted(lines, key=lambda item: -item[0])]]
+    return re.sub(r"[^A-Za-z0-9+@.=-]", "_", name)[:60]

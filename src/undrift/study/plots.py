@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 Rows = Callable[..., list[tuple[Any, ...]]]
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
+CONFIG = {
+    "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
+}  # fmt: skip
 STAGES = {
     ("G", "global"): "G: global model on the whole test set",
     ("L1", "own"): "L1: on receipt, own test slices (mean over clients)",
@@ -43,6 +47,73 @@ def trajectory(runs: Sequence[tuple[str, Rows]], metric: str = "accuracy", stage
                 label = name if stage else STAGES[one]
                 fig.add_scatter(x=[r + 1 for r, _ in found], y=[v for _, v in found], name=label, mode="lines+markers"
                                 if len(found) < 12 else "lines")  # fmt: skip
+    return fig
+
+
+def bands(runs: Sequence[Any], metric: str, stage: tuple[str, str]) -> Any:
+    """A metric of one stage over the rounds: the mean over a method's seeds, and a band of one standard deviation where
+    there are several. `runs` have `label` and `rows`."""
+    fig = figure(STAGES[stage], "round", metric)
+    for number, label in enumerate(dict.fromkeys(run.label for run in runs)):
+        found: dict[int, list[float]] = {}
+        for run in runs:
+            if run.label == label:
+                for round, value in run.rows(
+                    "SELECT round, AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? GROUP BY round", (*stage, metric)
+                ):
+                    if value is not None:
+                        found.setdefault(round, []).append(value)
+        if not found:
+            continue
+        colour = COLOURS[number % len(COLOURS)]
+        x = [round + 1 for round in sorted(found)]
+        mean = np.array([np.mean(found[round]) for round in sorted(found)])
+        if max(map(len, found.values())) > 1:
+            half = np.array([np.std(found[round], ddof=1) if len(found[round]) > 1 else 0.0 for round in sorted(found)])
+            fig.add_scatter(
+                x=[*x, *x[::-1]], y=[*(mean + half), *(mean - half)[::-1]], fill="toself", line={"width": 0}, opacity=0.18,
+                fillcolor=colour, hoverinfo="skip", showlegend=False, legendgroup=label, mode="lines", name=f"{label} ± std",
+            )  # fmt: skip
+        fig.add_scatter(x=x, y=mean.tolist(), name=label, legendgroup=label, line={"color": colour},
+                        mode="lines+markers" if len(x) < 12 else "lines")  # fmt: skip
+    return fig
+
+
+def against_size(runs: Sequence[tuple[str, Rows]], sizes: dict[int, int]) -> Any:
+    """L1 Acc(L) of every judged client against how much data it has: whom does a method serve?"""
+    fig = figure("L1 Acc(L) against the client's number of samples", "training samples", "accuracy on own slice")
+    for name, rows in runs:
+        found = rows(
+            "SELECT client, value FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY client"
+        )
+        fig.add_scatter(x=[sizes.get(client, 0) for client, _ in found], y=[value for _, value in found], mode="markers",
+                        name=name, text=[f"client {client}" for client, _ in found], marker={"size": 7, "opacity": 0.7})  # fmt: skip
+    fig.update_layout(hovermode="closest")
+    fig.update_xaxes(type="log")
+    return fig
+
+
+def weights(runs: Sequence[tuple[str, Rows]]) -> Any:
+    """Who counted how much in which round: a map of clients and rounds, one method at a time."""
+    import plotly.graph_objects as go
+
+    fig = figure("weight of each client in the mean", "round", "client")
+    shown: list[str] = []
+    for name, rows in runs:
+        found = rows("SELECT round, client, value FROM notes WHERE name='weight' AND client IS NOT NULL")
+        if not found:
+            continue
+        rounds, clients = sorted({r for r, _, _ in found}), sorted({c for _, c, _ in found})
+        at = {(r, c): float(value) for r, c, value in found}
+        z = [[at.get((round, client)) for round in rounds] for client in clients]
+        fig.add_trace(go.Heatmap(x=[r + 1 for r in rounds], y=clients, z=z, colorscale="Blues", zmin=0, name=name, visible=not shown,
+                                 hovertemplate="round %{x}, client %{y}: %{z:.4f}<extra></extra>"))  # fmt: skip
+        shown.append(name)
+    if len(shown) > 1:
+        buttons = [{"label": name, "method": "restyle", "args": [{"visible": [other == name for other in shown]}]} for name in shown]
+        fig.update_layout(updatemenus=[{"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.16, "yanchor": "top"}])
+    fig.update_layout(hovermode="closest", height=440)
     return fig
 
 

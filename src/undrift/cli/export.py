@@ -1,0 +1,62 @@
+"""`undrift export`: the rows of a run as CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from undrift.errors import BadRequest
+
+TABLES = ("rounds", "metrics", "notes", "events", "times")
+
+
+def add(app: typer.Typer) -> None:
+    app.command("export")(export)
+
+
+def export(
+    run: str = typer.Argument(..., help="the run's folder"),
+    as_csv: bool = typer.Option(False, "--csv", help="one .csv per table (the default)"),
+    parquet: bool = typer.Option(False, "--parquet", help="one .parquet per table (needs the extra `tables`)"),
+    out: str | None = typer.Option(None, "--out", help="the folder to write to [RUN/export]"),
+) -> None:
+    """The recorded rows of a run, one file per table."""
+    from undrift.reopen import run_folder
+    from undrift.result import rows_of
+
+    folder = run_folder(run)
+    target = Path(out) if out else folder / "export"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for table in TABLES:
+            names = [row[1] for row in rows_of(folder, f"PRAGMA table_info({table})")]
+            rows = rows_of(folder, f"SELECT * FROM {table} ORDER BY rowid") if names else []
+            if not names:
+                continue  # a run of an older version
+            if as_csv or not parquet:
+                write_csv(target / f"{table}.csv", names, rows)
+            if parquet:
+                write_parquet(target / f"{table}.parquet", names, rows)
+            typer.echo(f"{target / table}: {len(rows)} rows")
+    except OSError as error:
+        raise BadRequest(f"{target} cannot be written: {error.strerror or error}; choose another --out") from None
+
+
+def write_csv(path: Path, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+def write_parquet(path: Path, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise BadRequest("--parquet needs pyarrow: pip install 'undrift[tables]'; --csv works without") from None
+    columns = [list(column) for column in zip(*rows)] if rows else [[] for _ in names]
+    pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, columns))), path)

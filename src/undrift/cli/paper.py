@@ -1,0 +1,172 @@
+"""`undrift paper`: the papers' experiments, ours beside the printed numbers."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from undrift.errors import BadRequest
+
+if TYPE_CHECKING:
+    from undrift.study.papers import Scaled
+
+app = typer.Typer(help="The papers' experiments as presets, ours beside the printed numbers.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
+    """All presets, what they need, and how long the quick scale takes."""
+    from undrift import data
+    from undrift.study import papers
+    from undrift.study.tables import text_table
+
+    found = []
+    for name in papers.names():
+        preset = papers.load(name)
+        needs = str(preset.options["data"])
+        found.append({"name": name, "title": preset.title, "source": preset.source, "quick_minutes": preset.minutes,
+                      "data": needs, "here": data.available(needs), "rounds": preset.options["rounds"],
+                      "runs": len(preset.lines) * len(preset.columns) * max(preset.seeds, preset.repeat)})  # fmt: skip
+    if json:
+        typer.echo(json_module.dumps(found))
+        return
+    rows = [["name", "quick", "paper scale", "what"]]
+    for one in found:
+        whole = f"{one['runs']} runs of {one['rounds']} rounds on {one['data']}" + (
+            "" if one["here"] else " (not here)"
+        )
+        rows.append(
+            [one["name"], "?" if one["quick_minutes"] is None else f"{one['quick_minutes']:g} min", whole, one["title"]]
+        )
+    typer.echo(text_table(rows))
+    typer.echo("\nquick: measured on two cores. `undrift paper run NAME --scale quick` runs one.")
+
+
+@app.command("show")
+def show(
+    name: str = typer.Argument(..., help="a preset, such as flood/table5"),
+    scale: str = typer.Option("paper", "--scale", help="quick or paper"),
+    json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
+) -> None:
+    """What a preset runs, what the paper printed, what it claims."""
+    from undrift.study import papers
+    from undrift.study.tables import text_table
+
+    preset = papers.load(name)
+    asked = papers.scaled(preset, scale)
+    if json:
+        typer.echo(json_module.dumps({
+            "name": name, "title": preset.title, "source": preset.source, "scale": scale, "options": asked.options,
+            "rows": [{"name": line.name, "method": line.method, "options": dict(line.options)} for line in asked.lines],
+            "columns": [{"name": c.name, "options": dict(c.options)} for c in asked.columns],
+            "values": [value.name for value in preset.values], "published": preset.published,
+            "claims": [claim.sentence for claim in preset.claims], "reductions": list(asked.reductions),
+        }))  # fmt: skip
+        return
+    typer.echo(f"{name}: {preset.title}\n{preset.source}\n")
+    if preset.about:
+        typer.echo(preset.about + "\n")
+    typer.echo("  ".join(f"{key}={value}" for key, value in asked.options.items()) + "\n")
+    rows = [["row", "method", "own options"]]
+    rows += [[line.name, line.method, " ".join(f"{k}={v}" for k, v in line.options.items())] for line in asked.lines]
+    typer.echo(text_table(rows))
+    for place, value in enumerate(preset.values):
+        shown = [
+            [line.name, *(preset.printed(line.name, c.name, place) for c in asked.columns)] for line in asked.lines
+        ]
+        typer.echo(f"\nprinted: {value.name}\n" + text_table([["row", *(c.name for c in asked.columns)], *shown]))
+    for title, lines in (
+        ("claims", [claim.sentence for claim in preset.claims]),
+        ("less than the paper", asked.reductions),
+    ):
+        if lines:
+            typer.echo(f"\n{title}:\n" + "\n".join(f"  {line}" for line in lines))
+
+
+@app.command("run")
+def run(
+    name: str = typer.Argument(..., help="a preset, such as flood/table5"),
+    scale: str = typer.Option("quick", "--scale", help="quick or paper"),
+    rounds: int | None = typer.Option(None, "--rounds", help="fewer rounds; schedules keep their shares"),
+    data: str | None = typer.Option(None, "--data", help="another data set"),
+    row: list[str] = typer.Option([], "--row", help="only this row; repeatable"),
+    column: list[str] = typer.Option([], "--column", help="only this column; repeatable"),
+    seeds: int | None = typer.Option(None, "--seeds", help="so many seeds instead of the preset's"),
+    workers: int | None = typer.Option(None, "--workers", help="runs side by side [one per core]"),
+    results: str | None = typer.Option(None, "--results", help="append one JSON line per finished run to this file"),
+    out: str | None = typer.Option(None, "--out", help="the folder of its runs [runs/NAME-SCALE-N]"),
+    resume: bool = typer.Option(False, "--resume", help="finish what --out holds"),
+    json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
+    quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
+    log: str | None = typer.Option(None, "--log", help="append every round to this file"),
+) -> None:
+    """Run a preset: our numbers beside the printed ones, and what became of the claims."""
+    from undrift.cli.board import Board
+    from undrift.study import paper_run, papers
+
+    for what, number in (("--rounds", rounds), ("--seeds", seeds), ("--workers", workers)):
+        if number is not None and number < 1:
+            raise BadRequest(f"{what} must be a whole number of at least 1, not {number}")
+    preset = papers.load(name)
+    asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds)
+    folder = paper_run.home(asked, out, resume)
+    if not quiet:
+        eyes = sys.stderr
+        print(f"{name}: {preset.title} ({scale} scale)", file=eyes)
+        for sentence in asked.reductions:
+            print(f"  less than the paper: {sentence}", file=eyes)
+    board = Board(quiet, log)
+    try:
+        rows, took = paper_run.run(asked, folder, board, workers, Path(results) if results else None)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"stopped; nothing is lost: the same command with --out {folder} --resume goes on"
+        ) from None
+    finally:
+        board.end()
+    present(asked, rows, took, folder, json, quiet)
+    if any("failed" in one for one in rows):
+        raise typer.Exit(1)
+
+
+def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:
+    from undrift.study import paper_run, paper_table
+    from undrift.study.tables import text_table
+
+    found = paper_table.verdicts(asked.preset, rows)
+    page = paper_run.write_page(asked, rows, folder)
+    if not quiet:
+        eyes = sys.stderr if json else sys.stdout
+        for title, table in paper_table.tables(asked.preset, rows):
+            print(f"\n{title}\n{text_table(table)}", file=eyes)
+        if asked.reductions:
+            print("\nThe printed numbers are not comparable: this run is smaller than the paper's.", file=eyes)
+        for one in found:
+            print(f"\n{one.outcome.upper():5}  {one.claim.sentence}\n       {one.why}", file=eyes)
+        for one in (row for row in rows if "failed" in row):
+            print(f"\nfailed: {one['row']}, {one['column']}: {one['failed']}", file=eyes)
+        print(f"\n{took:.1f} s; report: {page}", file=eyes)
+    if json:
+        print(json_module.dumps({
+            "name": asked.preset.name, "scale": asked.scale, "rows": rows, "seconds": took, "folder": str(folder),
+            "comparable": not asked.reductions, "reductions": list(asked.reductions),
+            "claims": [{"sentence": v.claim.sentence, "outcome": v.outcome, "why": v.why} for v in found],
+        }))  # fmt: skip
+
+
+@app.command("results")
+def results(
+    file: str = typer.Argument(..., help="a file that `paper run --results` wrote"),
+    html: str | None = typer.Option(None, "--html", help="write tables and curves as a page here"),
+) -> None:
+    """The tables and claims of kept results, as Markdown."""
+    from undrift.study import paper_run
+
+    typer.echo(paper_run.markdown_of(Path(file)))
+    if html is not None:
+        paper_run.write_results_page(Path(file), Path(html))
+        typer.echo(f"page in {html}", err=True)

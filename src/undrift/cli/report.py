@@ -1,0 +1,34 @@
+"""`undrift report`: runs as one page that can be sent around."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from undrift.errors import BadRequest
+
+
+def add(app: typer.Typer) -> None:
+    app.command("report")(report)
+
+
+def report(
+    runs: list[str] = typer.Argument(..., help="runs, or folders of runs such as a comparison's"),
+    out: str | None = typer.Option(
+        None, "--out", help="the page to write [RUN/report.html, or ./report.html for several]"
+    ),
+    title: str | None = typer.Option(None, "--title", help="its title"),
+) -> None:
+    """One self-contained HTML file: tables, curves, client by client, weights, configuration, commands."""
+    from undrift.study.report import run_folders, write
+
+    alone = Path(runs[0]) if Path(runs[0]).is_dir() else run_folders(Path(runs[0]))[0]
+    path = Path(out) if out else alone / "report.html" if len(runs) == 1 else Path("report.html")
+    if path.is_dir():
+        path = path / "report.html"
+    try:
+        write(path, list(runs), title)
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be written: {error.strerror or error}; choose another --out") from None
+    typer.echo(f"report in {path}")

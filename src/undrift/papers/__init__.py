@@ -1,0 +1,1 @@
+"""The papers' tables as presets: one TOML file each, read by `undrift.study.papers`."""

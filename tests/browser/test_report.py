@@ -1,0 +1,121 @@
+"""The report in a real browser: every item is there with all its points, tables sort and copy, no network is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import command
+from undrift.result import rows_of
+
+pytestmark = pytest.mark.browser
+ITEMS = ("about", "table", "standings", "federation", "holdings", "sizes", "curves", "losses", "local", "trained", "clients",
+         "scatter-l1", "scatter-l2", "size", "weights", "notes", "events", "configuration", "environment", "commands")  # fmt: skip
+POINTS = """[...document.getElementById('%s-plot').data].filter(t => !(t.name || '').includes('± std')).map(
+  t => [t.name, t.z ? t.z.flat().filter(v => v !== null).length : t.x.length])"""
+COLUMN = """[...document.querySelector('#table table').tBodies[0].rows].map(r => parseFloat(r.cells[1].textContent))"""
+DRAWN = "document.querySelectorAll('.plotly-graph-div').length == document.querySelectorAll('.plotly-graph-div.js-plotly-plot').length"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "compared"
+    words = ["compare", "fedavg", "fliu", "flood", "--rounds", "12", "--clients", "8", "--seeds", "2", "--out", str(out), "--quiet"]
+    assert command(words) == 0
+    return out
+
+
+@pytest.fixture
+def page(chrome, compared):
+    chrome.open(compared / "index.html")
+    assert chrome.until(DRAWN)
+    return chrome
+
+
+def points(chrome, name: str) -> list[tuple[str, int]]:
+    return [(who, number) for who, number in chrome.value(POINTS % name)]
+
+
+def test_every_item_is_there_with_as_many_points_as_the_record_has_rows(page, compared):
+    assert page.said == []
+    missing = [name for name in ITEMS if not page.value(f"!!document.getElementById('{name}')")]
+    assert missing == []
+    run = compared / "00-fedavg-seed0"
+    rounds = rows_of(run, "SELECT COUNT(*) FROM rounds")[0][0]
+    for name in ("curves", "losses"):
+        assert points(page, name) == [("fedavg", rounds), ("fliu", rounds), ("flood", rounds)]
+    judged = rows_of(run, "SELECT COUNT(DISTINCT round) FROM metrics WHERE stage='L1'")[0][0]
+    for name in ("local", "trained"):
+        assert {number for _, number in points(page, name)} == {judged}
+    clients = rows_of(run, "SELECT COUNT(*) FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round=11")[0][0]
+    for name in ("clients", "scatter-l1", "size"):
+        assert {number for _, number in points(page, name)} == {clients}
+    for who, number in points(page, "weights"):
+        place = next(compared.glob(f"*-{who}-seed0"))
+        assert number == rows_of(place, "SELECT COUNT(*) FROM notes WHERE name='weight'")[0][0]
+
+
+def test_it_asks_the_network_for_nothing(page):
+    asked = "performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('data:'))"
+    assert page.value(asked) == []
+
+
+def test_tables_sort_and_copy(page):
+    header = "document.querySelector('#table table').tHead.rows[0].cells[1]"
+    assert page.value(f"{header}.textContent") == "G"
+    page.value(f"{header}.click()")
+    down = page.value(COLUMN)
+    page.value(f"{header}.click()")
+    up = page.value(COLUMN)
+    assert down == sorted(down, reverse=True)
+    assert up == sorted(up)
+    assert len(set(up)) > 1
+    copied = {}
+    for name in ("Markdown", "LaTeX", "CSV"):
+        page.value(f"[...document.querySelectorAll('#table .copy button')].find(b => b.textContent == '{name}').click()")
+        copied[name] = page.value("document.querySelector('#table table').dataset.copied")
+    assert copied["Markdown"].startswith("| method | G |")
+    assert copied["CSV"].startswith("method,G,")
+    assert copied["LaTeX"].startswith("\\begin{tabular}{lrrrrrrr}")
+    assert "$\\pm$" in copied["LaTeX"]
+
+
+def test_what_a_method_saw_opens_with_a_click(page):
+    page.value("document.querySelector('#notes-2 details').open = true")
+    widths = "[...document.querySelectorAll('#notes-2 .main-svg')].every(s => s.getBoundingClientRect().width > 300)"
+    assert page.until(widths)
+    assert page.value("document.querySelectorAll('#notes-2 .plotly-graph-div').length") >= 5
+    assert page.value("!!document.getElementById('notes-2-protocols')")
+    assert page.said == []
+
+
+def test_figures_and_text_fit_a_phone(page):
+    page.ask("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+    try:
+        fits = "[...document.querySelectorAll('body > section .main-svg')].every(s => s.getBoundingClientRect().right <= innerWidth + 1)"
+        assert page.until(f"innerWidth == 390 && {fits}")
+        assert page.value("document.documentElement.scrollWidth") <= 390
+    finally:
+        page.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_single_run_has_a_report_too(chrome, compared, tmp_path):
+    target = tmp_path / "one.html"
+    assert command(["report", str(compared / "02-flood-seed1"), "--out", str(target)]) == 0
+    chrome.open(target)
+    assert chrome.until(DRAWN)
+    assert chrome.said == []
+    assert [name for name in ITEMS if not chrome.value(f"!!document.getElementById('{name}')")] == []
+    assert points(chrome, "curves") == [("flood", 12)]
+
+
+def test_a_preset_has_a_page_too(chrome, tmp_path):
+    out = tmp_path / "out"
+    words = ["paper", "run", "fednolowe/table3", "--rounds", "3", "--column", "10 %", "--row", "FedNolowe", "--row", "FedAvg, size"]
+    assert command([*words, "--seeds", "1", "--out", str(out), "--quiet"]) == 0
+    chrome.open(out / "index.html")
+    assert chrome.until(DRAWN)
+    assert chrome.said == []
+    assert chrome.value("document.querySelector('#claims table').tBodies[0].rows.length") == 4
+    assert points(chrome, "curves-10__") == [("FedAvg, size", 3), ("FedNolowe", 3)]

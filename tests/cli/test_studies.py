@@ -1,0 +1,171 @@
+"""Compare, report, export and paper as a person types them, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import html
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from undrift.result import rows_of
+
+UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
+
+
+def test_compare_prints_tables_and_writes_a_page(undrift, small):
+    said = undrift("compare", "fedavg", "fedprox(mu=0.5)", *small, "--seeds", "2", "--out", "both")
+    assert said.code == 0, said.err
+    for word in ("±", "rank", "won", "G − fedavg", "ms/client", "both/index.html", "L1 Acc(L): on receipt"):
+        assert word in said.out
+    assert "4 runs" in said.err
+    page = html.unescape(Path("both/index.html").read_text())
+    assert "undrift compare fedavg 'fedprox(mu=0.5)' --clients 5" in page
+    assert "--seeds 2" in page
+
+
+def test_a_finished_comparison_resumed_is_the_same_by_folder_or_by_words(undrift, small):
+    words = ("compare", "fedavg", "fedprox(mu=0.5)", *small, "--out", "both", "--json", "--quiet")
+    first = undrift(*words).json["rows"]
+    assert undrift("compare", "--resume", "both", "--json", "--quiet").json["rows"] == first
+    assert undrift("compare", "--resume", "--out", "both", "--json", "--quiet").json["rows"] == first
+    assert undrift(*words, "--resume").json["rows"] == first
+    more = undrift("compare", "--resume", "both", "--seeds", "2", "--json", "--quiet").json["rows"]
+    assert more[:2] == first
+    assert [row["seed"] for row in more] == [0, 0, 1, 1]
+
+
+def test_grid_on_the_command_line(undrift, small):
+    said = undrift("compare", "fedavg", *small, "--grid", "lr=0.000001,0.1", "--validation", "0.2", "--json")
+    assert said.code == 0, said.err
+    assert said.json["rows"][0]["chosen"] == {"lr": 0.1}
+    assert [one["lr"] for one in said.json["tried"]] == [1e-6, 0.1]
+    assert "chosen on validation data" in said.err
+
+
+def test_a_failed_run_is_marked_and_the_exit_code_says_so(undrift, small):
+    Path("mine.py").write_text(
+        "import torch\n"
+        "def loss(logits, y):\n"
+        "    if logits.requires_grad:\n"
+        "        raise ArithmeticError('my own words')\n"
+        "    return torch.nn.functional.cross_entropy(logits, y, reduction='none')\n"
+    )
+    said = undrift("compare", "fedavg", "fedprox --loss mine:loss", *small, "--out", "both", "--json")
+    assert said.code == 1
+    assert [row.get("failed") is None for row in said.json["rows"]] == [True, False]
+    assert "my own words" in said.json["rows"][1]["detail"]
+    assert "fedprox" in said.err
+    assert "failed" in said.err
+    sys.modules.pop("mine", None)
+
+
+def test_ctrl_c_leaves_finished_rows_and_says_how_to_go_on(tmp_path):
+    words = [*UNDRIFT, "compare", "fedavg", "fedprox", "scaffold", "fednolowe", "--rounds", "400", "--workers", "2", "--out", "cut"]
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and not list((tmp_path / "cut").glob("*/checkpoints/*")):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "compare --resume cut" in err
+    assert "Traceback" not in err
+    assert list((tmp_path / "cut").glob("*/run.sqlite"))
+
+
+def test_report_of_runs_and_export(undrift, small, finished):
+    undrift("run", *small, "--method", "fedprox", "--out", "second", "--quiet")
+    said = undrift("report", "first", "second", "--out", "page.html", "--title", "Mine")
+    assert said.code == 0, said.err
+    assert "<title>Mine</title>" in Path("page.html").read_text()
+    assert undrift("report", "first").code == 0
+    assert Path("first/report.html").exists()
+    said = undrift("export", "first", "--csv", "--out", "tables")
+    assert said.code == 0, said.err
+    for table in ("rounds", "metrics", "notes", "events", "times"):
+        with Path(f"tables/{table}.csv").open() as file:
+            head, *rows = csv.reader(file)
+        assert len(rows) == rows_of(Path("first"), f"SELECT COUNT(*) FROM {table}")[0][0]
+    assert head == ["round", "what", "seconds"]
+
+
+@pytest.mark.extras
+def test_export_as_parquet(undrift, finished):
+    import pyarrow.parquet
+
+    assert undrift("export", "first", "--parquet").code == 0
+    assert pyarrow.parquet.read_table("first/export/metrics.parquet").num_rows > 0
+
+
+def test_paper_list_and_show(undrift):
+    found = undrift("paper", "list", "--json").json
+    assert "flood/table5" in [one["name"] for one in found]
+    assert "min" in undrift("paper", "list").out
+    said = undrift("paper", "show", "flood/table5")
+    assert said.code == 0
+    assert "72.79 (5.95)" in said.out
+    assert "ASW alone improves" in said.out
+    assert "rounds 100 instead of 2000" in undrift("paper", "show", "flood/table5", "--scale", "quick").out
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (("compare",), "at least one method"),
+        (("compare", "--resume"), "folder"),
+        (("compare", "--resume", "nowhere"), "folder"),
+        (("compare", "fedavg", "--grid", "lr=0.1,1"), "validation"),
+        (("compare", "fedavg", "--grid", "lr"), "name=value"),
+        (("compare", "fedavg", "--grid", "lr=a", "--validation", "0.1"), "number"),
+        (("compare", "fedavg", "--grid", "lrr=1", "--validation", "0.1"), "lr"),
+        (("compare", "fedavg --seed 1"), "--seed"),
+        (("compare", "fedavg --rate 1"), "--rate"),
+        (("compare", "fedavg", "--method", "fedprox"), "arguments"),
+        (("report", "nowhere"), "nowhere"),
+        (("export", "nowhere"), "nowhere"),
+        (("paper", "show", "flod/table5"), "flood/table5"),
+        (("paper", "run", "flood/table9"), "flood/table5"),
+        (("paper", "run", "flood/table5", "--scale", "medium"), "quick"),
+        (("paper", "run", "flood/table5", "--row", "nobody"), "nobody"),
+        (("paper", "run", "flood/table5", "--rounds", "0"), "--rounds"),
+        (("paper", "run", "flood/table5", "--scale", "paper", "--data", "cifar-100-subset"), "cifar-100-subset"),
+        (("paper", "results", "nowhere.jsonl"), "nowhere.jsonl"),
+    ],
+)
+def test_bad_requests_are_one_sentence(undrift, words, word):
+    said = undrift(*words)
+    assert said.code == 2, said.err
+    assert word in said.sentence
+
+
+def test_runs_of_different_data_empty_and_half_written_ones_have_no_report(undrift, small, finished):
+    undrift("run", *small[2:], "--clients", "4", "--out", "other", "--quiet")
+    said = undrift("report", "first", "other")
+    assert said.code == 2
+    assert "clients is 5" in said.sentence
+    Path("half").mkdir()
+    shutil.copy("first/run.sqlite", "half/run.sqlite")
+    assert "half-written" in undrift("report", "half").sentence
+    shutil.copytree("first", "empty")
+    import sqlite3
+
+    with sqlite3.connect("empty/run.sqlite") as record:
+        record.execute("DELETE FROM rounds")
+    record.close()
+    assert "no finished round" in undrift("report", "empty").sentence
+    Path("nothing").mkdir()
+    assert "neither a run nor a folder of runs" in undrift("report", "nothing").sentence
+
+
+def test_a_taken_folder_is_not_touched(undrift, small, finished):
+    said = undrift("compare", "fedavg", *small, "--out", "first")
+    assert said.code == 2
+    assert "taken" in said.sentence
+    assert undrift("paper", "run", "fednolowe/table3", "--out", "first").code == 2

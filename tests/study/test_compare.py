@@ -1,0 +1,193 @@
+"""A comparison is fair, uses the cores, survives, and resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import undrift as ud
+from undrift.engine.spawn import cores
+from undrift.errors import BadRequest
+from undrift.parts import Objective
+from undrift.study.compare import Entry, carried_out, compare, home, planned
+from undrift.study.tasks import Federations, Onlooker, Task, finish, read_rows
+
+SMALL = {"clients": 6, "rounds": 4, "model": "mlp(8)", "evaluate_every": 2}
+METHODS = ["fedavg", "flood", "fedbss", "fliu", "scaffold@bound"]
+
+
+@dataclass(frozen=True)
+class Fatal(Objective):
+    """Ends its process in the second round, as a lack of memory would."""
+
+    def gradient(self, P, G, batch, job, scratch):
+        if job.round == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return G
+
+
+@dataclass(frozen=True)
+class Wrong(Objective):
+    def gradient(self, P, G, batch, job, scratch):
+        raise ArithmeticError("my own words")
+
+
+class Stopper(Onlooker):
+    """Ctrl-C after so many rounds."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def moved(self, task, round, accuracy):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def numbers(rows):
+    return [(row["method"], row["seed"], row["model_sha256"], row["accuracy"], row["stages"]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Five methods, two seeds, undisturbed, in this process."""
+    return compare(METHODS, seeds=2, out=tmp_path_factory.mktemp("whole") / "all", **SMALL)
+
+
+def test_every_method_saw_the_same_cohorts_and_the_same_start(whole):
+    for seed in (0, 1):
+        runs = [ud.load(row["run"]) for row in whole.rows if row["seed"] == seed]
+        assert len(runs) == len(METHODS)
+        cohorts = [run.rows("SELECT round, cohort FROM rounds ORDER BY round") for run in runs]
+        assert all(found == cohorts[0] for found in cohorts)
+        assert all(torch.equal(run.setup.site.initial, runs[0].setup.site.initial) for run in runs)
+        assert len({run.setup.federation.fingerprint for run in runs}) == 1
+    assert len({row["model_sha256"] for row in whole.rows}) == 2 * len(METHODS)
+
+
+def test_rows_come_in_the_order_asked_for_with_the_seconds_of_client_and_server(whole):
+    assert [(row["method"], row["seed"]) for row in whole.rows] == [(m, s) for s in (0, 1) for m in METHODS]
+    assert all(row["times"]["client"] > 0 and row["times"]["server"] > 0 for row in whole.rows)
+
+
+def test_side_by_side_on_processes_the_numbers_are_the_same(whole, tmp_path):
+    asked = planned([Entry(m) for m in METHODS], {**SMALL, "workers": 2}, 2, None, {})
+    side_by_side = carried_out(asked, home(asked, tmp_path / "crew", resume=False))
+    assert numbers(side_by_side.rows) == numbers(whole.rows)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_interrupted_and_resumed_the_numbers_are_the_same(whole, tmp_path, workers):
+    options = {**SMALL, "workers": workers, "seeds": 2, "out": tmp_path / "cut"}
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        compare(METHODS, onlooker=Stopper(after=9), **options)
+    assert len(read_rows(tmp_path / "cut")) < 10
+    again = compare(METHODS, resume=True, **options)
+    assert numbers(again.rows) == numbers(whole.rows)
+
+
+def test_resuming_may_add_seeds_and_methods_but_change_nothing(whole, tmp_path):
+    first = compare(METHODS[:2], out=tmp_path / "c", **SMALL)
+    more = compare(METHODS[:3], seeds=2, out=tmp_path / "c", resume=True, **SMALL)
+    assert numbers(first.rows) == numbers(more.rows[:2])
+    assert numbers(more.rows) == [n for n in numbers(whole.rows) if n[0] in METHODS[:3]]
+    with pytest.raises(BadRequest, match="options"):
+        compare(METHODS[:2], out=tmp_path / "c", resume=True, **{**SMALL, "rounds": 5})
+    with pytest.raises(BadRequest, match="in this order"):
+        compare(METHODS[1:2], out=tmp_path / "c", resume=True, **SMALL)
+
+
+def test_a_comparison_of_objects_is_resumed_in_python(tmp_path):
+    methods = ["fedavg", ud.method("fedprox", ud.weighting.bound()), ud.weighting.uniform()]
+    with pytest.raises(KeyboardInterrupt):
+        compare(methods, out=tmp_path / "c", onlooker=Stopper(after=6), **SMALL)
+    done = compare(methods, out=tmp_path / "c", resume=True, **SMALL)
+    assert numbers(done.rows) == numbers(compare(methods, out=tmp_path / "d", **SMALL).rows)
+
+
+def test_a_run_that_fails_is_marked_and_the_others_finish(tmp_path):
+    done = compare(["fedavg", Wrong(), "fedprox"], out=tmp_path / "c", **SMALL)
+    assert ["failed" in row for row in done.rows] == [False, True, False]
+    assert "my own words" in done.rows[1]["failed"]
+    assert done.rows[1]["accuracy"] is None
+    assert "failed" in str(done)
+
+
+def test_a_process_that_dies_is_replaced_and_its_run_marked(tmp_path):
+    methods = ["fedavg", Fatal(), "fedprox", "fedavg-uniform"]
+    done = compare(methods, out=tmp_path / "c", workers=2, **SMALL)
+    assert ["failed" in row for row in done.rows] == [False, True, False, False]
+    assert "signal 9" in done.rows[1]["failed"]
+
+
+def test_fewer_runs_than_cores_share_the_cores(tmp_path):
+    told = []
+
+    class Plan(Onlooker):
+        def begin(self, tasks, plan, at_once):
+            told.append(plan)
+
+    tasks = [Task(name, name, {**SMALL, "seed": 0}, {"method": name, "seed": 0}) for name in ("fedavg", "fedprox")]
+    rows, _ = finish(tasks, tmp_path, Federations(), Plan(), cores=4, together=True)
+    assert told == ["2 runs at a time, each on 2 workers"]
+    assert [row["method"] for row in rows] == ["fedavg", "fedprox"]
+
+
+def test_what_gives_way_is_said_before_the_first_round(tmp_path):
+    said = []
+
+    class Ears(Onlooker):
+        def note(self, sentence):
+            said.append(sentence)
+
+    compare(["fedavg", "flood@uniform"], out=tmp_path / "c", onlooker=Ears(), **SMALL)
+    assert any(sentence.startswith("flood@uniform: ") and "gives way" in sentence for sentence in said)
+
+
+def test_a_run_is_told_how_many_cores_it_has(monkeypatch):
+    monkeypatch.setenv("UNDRIFT_CORES", "3")
+    assert cores() == 3
+
+
+def test_a_grid_chooses_per_method_on_validation_data_and_seeds_repeat_the_choice(tmp_path):
+    done = compare(["fedavg", ("fedprox", {"lr": 0.02})], grid={"lr": [1e-6, 0.1]}, seeds=2, validation=0.2,
+                   out=tmp_path / "g", **SMALL)  # fmt: skip
+    tried = [(row["method"], row.get("chosen")) for row in done.tried]
+    assert tried == [("fedavg", {"lr": 1e-6}), ("fedavg", {"lr": 0.1}), ("fedprox lr=0.02", None)]
+    scores = [row["stages"]["G"]["validation_accuracy"] for row in done.tried[:2]]
+    assert scores[1] > scores[0]
+    assert [row.get("chosen") for row in done.rows] == [{"lr": 0.1}, None, {"lr": 0.1}, None]
+    assert len(read_rows(tmp_path / "g")) == 5
+
+
+def test_a_given_federation_is_everybodys(tmp_path):
+    federation = ud.federate("digits", "dirichlet(0.5)", clients=6, seed=3)
+    done = compare(["fedavg", "fedprox"], federation, repeat=2, out=tmp_path / "c", rounds=2, model="mlp(8)")
+    assert {ud.load(row["run"]).setup.federation.fingerprint for row in done.rows} == {federation.fingerprint}
+    with pytest.raises(BadRequest, match="repeat"):
+        compare(["fedavg"], federation, seeds=2, out=tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("methods", "options", "word"),
+    [
+        (["fedavg"], {"grid": {"lr": [0.1]}}, "validation"),
+        (["fedavg"], {"grid": {"rate": [0.1]}, "validation": 0.1}, "rate"),
+        (["fedper"], {"grid": {"lr": [0.1]}, "validation": 0.1}, "no global model"),
+        (["fedavg", "fedavg"], {}, "twice"),
+        ([("fedavg", {"seed": 1})], {}, "--seed"),
+        (["fedavg"], {"seeds": 2, "repeat": 2}, "--repeat"),
+        (["fedavg"], {"seeds": 0}, "at least 1"),
+        ([], {}, "at least one method"),
+        (["fedavg", "fedagv"], {}, "fedavg"),
+        (["fedavg", "flood+bound"], {}, "bound"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_first_round(tmp_path, methods, options, word):
+    with pytest.raises(BadRequest, match=word):
+        compare(methods, out=tmp_path / "c", **{**SMALL, **options})
+    assert not list((tmp_path).glob("c/*/run.toml"))

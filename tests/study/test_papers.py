@@ -1,0 +1,171 @@
+"""Presets: what they promise, how they shrink, what becomes of claims; all of them run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import command
+from undrift.errors import BadRequest
+from undrift.study import paper_run, paper_table, papers
+from undrift.study.papers import Claim, Column, Line, Preset, Value, scaled
+
+FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
+         "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform")  # fmt: skip
+
+
+def preset(**changes) -> Preset:
+    values = {
+        "name": "a/b", "title": "t", "source": "s", "about": "",
+        "options": {"data": "digits", "rounds": 100, "lr_decay": 0.99, "clients": 5, "model": "mlp(8)"},
+        "lines": (Line("A", "fedavg"), Line("B", "flood(T=50, a=2)", {"lr_decay": 0.9})),
+        "columns": (Column("x"), Column("y", {"clients": 4})), "values": (Value(),), "published": {"A": {"x": "50.0", "y": "lost"}},
+        "claims": (), "quick": {"options": {"rounds": 10}, "columns": ["x"]}, "seeds": 3,
+    }  # fmt: skip
+    return Preset(**{**values, **changes})
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_every_preset_can_be_read_and_says_how_long_quick_takes(name):
+    found = papers.load(name)
+    assert found.title
+    assert found.source
+    assert found.claims
+    assert 0 < found.minutes <= 8
+    for scale in papers.SCALES:
+        asked = scaled(found, scale)
+        names = [task.name for task in asked.tasks()]
+        assert len(set(names)) == len(names)
+    assert scaled(found, "paper").reductions == ()
+    assert scaled(found, "quick").reductions
+    for row in found.published.values():
+        for numbers in row.values():
+            assert not isinstance(numbers, list) or len(numbers) == len(found.values)
+
+
+def test_the_first_ones_are_there():
+    assert set(FIRST) <= set(papers.names())
+
+
+def test_fewer_rounds_keep_the_shares_of_schedules_and_where_the_rate_ends():
+    asked = scaled(preset(), "quick")
+    assert asked.options["rounds"] == 10
+    assert asked.options["lr_decay"] ** 10 == pytest.approx(0.99**100)
+    b = asked.lines[1]
+    assert b.method == "flood(T=5, a=2)"  # 50 of 100 rounds
+    assert b.options["lr_decay"] ** 10 == pytest.approx(0.9**100)
+    assert asked.lines[0].method == "fedavg"
+
+
+def test_every_reduction_is_said():
+    said = "\n".join(scaled(preset(), "quick").reductions)
+    for words in ("rounds 10 instead of 100", "flood(T=5, a=2) instead of flood(T=50, a=2)", "columns left out: y",
+                  "1 seed instead of 3", "the rate ends where it does in 100 rounds"):  # fmt: skip
+        assert words in said
+
+
+def test_printed_numbers_lost_ones_and_rows_of_our_own():
+    found = preset()
+    assert found.printed("A", "x", 0) == "50.0"
+    assert found.printed("A", "y", 0) == "not printed"
+    assert found.printed("B", "x", 0) == "—"
+
+
+def test_part_of_a_data_set_is_refused_at_paper_scale():
+    with pytest.raises(BadRequest, match="cifar-100-subset"):
+        scaled(preset(), "paper", data="cifar-100-subset")
+
+
+def row(line, column, seed, number):
+    return {"row": line, "column": column, "seed": seed, "values": {"G": [number, 0.0]}}
+
+
+def test_a_claim_is_true_false_or_open():
+    both = preset(columns=(Column("x"), Column("y")))
+    claim = Claim("A is above B", "above", ("A", "B"))
+
+    def outcome(*numbers, **changes):
+        rows = [row("A", c, s, a) for c, s, a, _ in numbers] + [row("B", c, s, b) for c, s, _, b in numbers]
+        return paper_table.verdict(both, Claim(**{**vars(claim), **changes}), rows).outcome
+
+    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.9, 0.5)) == "true"
+    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.5, 0.9)) == "false"
+    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.5, 0.9), share=0.5) == "true"
+    assert outcome(("x", 0, 0.9, 0.5)) == "open"  # y was not run
+    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.505, 0.5)) == "open"  # within a point on one seed
+    assert outcome(("x", 0, 0.9, 0.5), ("x", 1, 0.9, 0.6), columns=("x",)) == "open"  # the interval over seeds is wide
+    assert outcome(*[("x", s, 0.9, 0.5 + s / 100) for s in range(4)], columns=("x",)) == "true"
+    assert outcome(("x", 0, 0.5, 0.9), ("y", 0, 0.5, 0.9), kind="below") == "true"
+    assert outcome(("x", 0, 0.5, 0.505), ("y", 0, 0.5, 0.5), kind="near") == "true"
+    assert outcome(("x", 0, 0.5, 0.9), ("y", 0, 0.5, 0.5), kind="near") == "false"
+    assert outcome() == "open"
+
+
+def test_numbers_are_read_off_the_last_rounds():
+    curve = [0.1, 0.2, 0.6, 0.8]
+
+    def rows(query, values):
+        return [(round, None, value) for round, value in enumerate(curve)]
+
+    assert paper_table.read_off(rows, Value())[0] == 0.8
+    assert paper_table.read_off(rows, Value(window=2)) == pytest.approx([0.7, 0.1])
+    assert paper_table.read_off(rows, Value(window=0))[0] == pytest.approx(0.425)
+    assert paper_table.read_off(rows, Value(window=2, take="std"))[0] == pytest.approx(0.1)
+    assert paper_table.read_off(lambda *_: [], Value()) is None
+
+
+def test_of_two_results_of_a_cell_the_longer_counts():
+    rows = [{**row("A", "x", 0, 0.5), "rounds": 30}, {**row("A", "x", 0, 0.6), "rounds": 20}, {**row("A", "x", 1, 0.7), "rounds": 20}]
+    assert [one["values"]["G"][0] for one in paper_table.newest(rows)] == [0.5, 0.7]
+
+
+SMALL = ("paper", "run", "fednolowe/table3", "--rounds", "2", "--column", "10 %", "--row", "FedNolowe", "--row", "FedAvg, size")
+
+
+def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
+    results, out = tmp_path / "results.jsonl", tmp_path / "out"
+    words = [*SMALL, "--out", str(out), "--results", str(results), "--json", "--quiet"]
+    assert command(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(r["row"], r["column"], r["seed"]) for r in found["rows"]] == [("FedAvg, size", "10 %", 0), ("FedNolowe", "10 %", 0)]
+    assert {"method", "seed", "accuracy", "stages", "model_sha256", "values"} <= set(found["rows"][0])
+    assert not found["comparable"]
+    assert (out / "index.html").exists()
+    kept = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len(kept) == 2
+    assert all(len(one["curve"]) == 2 and one["machine"] and one["date"] for one in kept)
+    assert command([*words, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == found["rows"]
+    assert len(results.read_text().splitlines()) == 2
+    assert command(["paper", "results", str(results), "--html", str(tmp_path / "page.html")]) == 0
+    text = capsys.readouterr().out
+    assert "| FedNolowe |" in text
+    assert "91.54" in text
+
+
+def test_paper_run_says_what_is_less_and_that_printed_numbers_are_not_comparable(tmp_path, capsys):
+    assert command([*SMALL, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "data digits instead of mnist" in said.err
+    assert "not comparable" in said.out
+    assert "/ 91.54" in said.out
+    assert "OPEN" in said.out or "TRUE" in said.out or "FALSE" in said.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", papers.names())
+def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, capsys):
+    asked = scaled(papers.load(name), "quick", rounds=2, seeds=1)
+    rows, _ = paper_run.run(asked, tmp_path / "runs")
+    assert [row["failed"] for row in rows if "failed" in row] == []
+    paper_run.write_page(asked, rows, tmp_path / "runs")
+    assert paper_table.tables(asked.preset, rows)
+    assert len(paper_table.verdicts(asked.preset, rows)) == len(asked.preset.claims)
+    chosen = rows[len(rows) // 2]
+    words = ["run", str(Path(chosen["run"]) / "run.toml"), "--out", str(tmp_path / "again"), "--json", "--quiet"]
+    assert command(words) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["accuracy"] == chosen["accuracy"]
+    assert again["model_sha256"] == chosen["model_sha256"]

@@ -1,0 +1,54 @@
+"""Numbers about numbers, checked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from undrift.study.standings import G, difference, mean_and_std, ranks, shown_difference, standings_table, table, won
+
+
+def row(method, seed, accuracy, **more):
+    return {"method": method, "seed": seed, "accuracy": accuracy, "seconds": 1.0, "stages": {"G": {}, "L1": None, "L2": None}, **more}
+
+
+ROWS = [row("a", 0, 0.5), row("b", 0, 0.6), row("c", 0, 0.6), row("a", 1, 0.7), row("b", 1, 0.9), row("c", 1, 0.5)]
+
+
+def test_equal_numbers_share_a_rank_and_a_win():
+    # Seed 0: b and c share ranks 1 and 2, a is third. Seed 1: b, a, c.
+    assert ranks(ROWS, G) == {"a": 2.5, "b": 1.25, "c": 2.25}
+    assert won(ROWS, G) == pytest.approx({"a": 0.0, "b": 0.75, "c": 0.25})
+
+
+def test_the_paired_difference_has_students_interval():
+    # b - a is 0.1 and 0.2: mean 0.15, s = 0.1/√2, s/√2 = 0.05, t(0.975, 1) = 12.7062.
+    mean, low, high = difference(ROWS, "b", "a", G)
+    assert mean == pytest.approx(0.15)
+    assert high - mean == mean - low == pytest.approx(12.7062 * 0.05, rel=1e-4)
+    assert shown_difference((mean, low, high)) == "+15.00 [-48.53, +78.53]"
+
+
+def test_one_seed_has_a_difference_but_no_interval():
+    assert shown_difference(difference(ROWS[:3], "b", "a", G)) == "+10.00"
+    assert difference(ROWS[:1], "b", "a", G) is None
+
+
+def test_only_cells_that_both_have_are_paired():
+    rows = [*ROWS, row("a", 2, 0.1), row("b", 2, None)]
+    assert difference(rows, "b", "a", G) == difference(ROWS, "b", "a", G)
+
+
+def test_mean_and_std_of_the_sample():
+    assert mean_and_std([0.5, 0.7]) == f"60.00 ± {100 * math.sqrt(0.02):.2f}"
+    assert mean_and_std([0.5]) == "50.00"
+    assert mean_and_std([]) == "—"
+
+
+def test_a_failed_run_is_marked_and_does_not_count():
+    failed = row("b", 1, None, failed="it broke")
+    rows = [row("a", 0, 0.5), row("b", 0, 0.6), row("a", 1, 0.7), failed]
+    assert [line[0] for line in table(rows)[1:]] == ["a", "b (1 failed)"]
+    assert table([row("a", 0, 0.5), {**failed, "seed": 0}])[-1][:2] == ["b", "failed"]
+    assert standings_table(rows)[1][0] == "a" or standings_table(rows)[1][0] == "b"
