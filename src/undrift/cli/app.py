@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 import undrift
-from undrift.cli import bench, compare, data, demo, env, methods, resume, run, runs, show
+from undrift.cli import bench, compare, data, demo, deploy, env, methods, resume, run, runs, show
 from undrift.cli.settings import known_options
 
 __all__ = ["app", "commands", "known_options"]
@@ -35,4 +35,5 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
 for module in (demo, run, compare, resume, show, runs, methods, env, bench):
     module.add(app)
 app.add_typer(data.app, name="data")
-commands = ["bench", "compare", "data", "demo", "env", "methods", "resume", "run", "runs", "show"]
+app.add_typer(deploy.app, name="deploy")
+commands = ["bench", "compare", "data", "demo", "deploy", "env", "methods", "resume", "run", "runs", "show"]
