@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,11 @@ def load():
 """
 
 
+@cache
 def slices(clients: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     """Digits, dealt unevenly, a fraction of them: (x, y) per site."""
     federation = ud.federate("digits", "dirichlet(0.5)", clients=clients, seed=3)
-    return [(x[:150, :, :, 0].numpy(), y[:150].numpy()) for x, y in map(federation.train, range(clients))]
+    return [(x[:60, :, :, 0].numpy(), y[:60].numpy()) for x, y in map(federation.train, range(clients))]
 
 
 def over_the_wire(parcel: Parcel) -> Parcel:

@@ -67,7 +67,9 @@ class Loopback:
 
     # ---- setting up ------------------------------------------------------------------------------------------
 
-    def make(self, method: str = "scaffold+fliu", sites: tuple[str, ...] = SITES, data: str = "digits", **more: Any) -> Loopback:
+    def make(
+        self, method: str = "scaffold+fliu", sites: tuple[str, ...] = SITES, data: str = "digits", **more: Any
+    ) -> Loopback:
         words = {"sites": list(sites), "labels": [str(c) for c in range(10)]}
         words |= {name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more}
         own = slices(data, len(sites) + len(words.get("evaluate_only", [])))
@@ -122,7 +124,9 @@ class Loopback:
         self.until(lambda: connects(self.port), "the SuperLink to listen", 60)
 
     def register(self, site: str, key: str | None = None) -> None:
-        done = self.flwr("supernode", "register", str(self.app / "keys" / f"{key or site}.pub"), "undrift", "--name", site)
+        done = self.flwr(
+            "supernode", "register", str(self.app / "keys" / f"{key or site}.pub"), "undrift", "--name", site
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def node(self, site: str, key: Path | None = None, **more: str) -> None:
@@ -149,7 +153,9 @@ class Loopback:
         end = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > end:
-                tails = "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-2500:]}" for p in self.folder.glob("*.log"))
+                tails = "\n".join(
+                    f"--- {p.name}\n{p.read_text(errors='replace')[-2500:]}" for p in self.folder.glob("*.log")
+                )
                 raise AssertionError(f"waited {seconds} s for {what}\n{tails}")
             time.sleep(0.2)
 
@@ -204,7 +210,9 @@ def loopback(tmp_path):
 def simulate():
     """The same clients in a simulation."""
 
-    def run(method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any) -> Any:
+    def run(
+        method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any
+    ) -> Any:
         own = slices(data, clients)
         federation = ud.Federation.from_clients(own[: only or clients], labels=[str(c) for c in range(10)])
         return ud.run(method, federation, **{**SETTINGS, "selection": "all", "out": False, **more})

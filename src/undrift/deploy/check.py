@@ -67,9 +67,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "kept at the site": f"{kept:,} bytes a version of its state, in {node.folder}; {free(node.folder)} are free",
     }  # fmt: skip
     if training + loading > spec.deadline:
-        raise BadRequest(
-            f"{name} needs {training + loading:.0f} s for a round and {spec.deadline:g} s are allowed; ask for a longer --deadline"
-        )
+        raise BadRequest(f"{name} needs {training + loading:.0f} s for a round; {spec.deadline:g} s are allowed")
     return {**found, "ready": "yes; nothing was sent"}
 
 

@@ -139,7 +139,8 @@ def rounds(spec: Spec, setup: Setup, roll: Roll, vault: Vault, facts: Facts, wor
     words = {"run": facts.run, "session": facts.sessions}
     engine = Sites(spec, roll, setup.site, vault.states, words, vault.folder / "border.jsonl")
     judge = AtSites(Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine)
-    loop = Loop(setup, engine, vault, Telling(say, vault), judge)
+    heard = vault.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+    loop = Loop(setup, engine, vault, Telling(say, vault, heard), judge)
     say(
         f"{setup.method.name}: {setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers); {engine.plan_line}"
     )
@@ -172,11 +173,14 @@ class Telling:
 
     say: Say
     vault: Vault
+    heard: int = 0  # the last event that was said
 
     def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
         self.say(f"round {round + 1}/{rounds}: {seconds:.1f} s{shown}")
-        for kind, detail in self.vault.record.all("SELECT kind, detail FROM events WHERE round = ?", (round,)):
+        query = "SELECT rowid, kind, detail FROM events WHERE rowid > ? ORDER BY rowid"
+        for row, kind, detail in self.vault.record.all(query, (self.heard,)):
+            self.heard = row
             self.say(f"  {kind}: {detail}")
 
 
