@@ -119,29 +119,41 @@ class Deployment:
         return {(round, client): value for round, client, value in rows_of(self.run, query, (stage, data))}
 
 
+def deployment(
+    folder: Path,
+    method: str = "scaffold+fliu",
+    sites: tuple[str, ...] = SITES,
+    evaluate_only: tuple[str, ...] = (),
+    **more: Any,
+) -> Deployment:
+    """Three sites (and those that only evaluate), each with its own folder."""
+    own = {name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm") if name in more}
+    everybody = (*sites, *evaluate_only)
+    for site, (x, y) in zip(everybody, slices(len(everybody)), strict=True):
+        (folder / site).mkdir(exist_ok=True)
+        np.savez(folder / site / "data.npz", x=x, y=y)
+        (folder / site / "data.py").write_text(DATA)
+    spec = Spec(
+        {**SETTINGS, "method": method, **more}, None, sites, tuple(map(str, range(10))), (1, 8, 8), evaluate_only,
+        **{"wait": 0.05, "deadline": 0.05, **own},
+    )  # fmt: skip
+    configs = {100 - k: {"site": site, "data": str(folder / site / "data.py")} for k, site in enumerate(everybody)}
+    return Deployment(folder, InProcess(spec, configs, set(configs)))
+
+
 @pytest.fixture
 def deploy(tmp_path):
-    """deploy(method, **options) → a deployment of three sites (and those that only evaluate), each with its own folder."""
+    return lambda *words, **more: deployment(tmp_path, *words, **more)
 
-    def make(
-        method: str = "scaffold+fliu", sites: tuple[str, ...] = SITES, evaluate_only: tuple[str, ...] = (), **more: Any
-    ) -> Deployment:
-        own = {name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm") if name in more}
-        everybody = (*sites, *evaluate_only)
-        for site, (x, y) in zip(everybody, slices(len(everybody)), strict=True):
-            (tmp_path / site).mkdir(exist_ok=True)
-            np.savez(tmp_path / site / "data.npz", x=x, y=y)
-            (tmp_path / site / "data.py").write_text(DATA)
-        spec = Spec(
-            {**SETTINGS, "method": method, **more}, None, sites, tuple(map(str, range(10))), (1, 8, 8), evaluate_only,
-            **{"wait": 0.05, "deadline": 0.05, **own},
-        )  # fmt: skip
-        configs = {
-            100 - k: {"site": site, "data": str(tmp_path / site / "data.py")} for k, site in enumerate(everybody)
-        }
-        return Deployment(tmp_path, InProcess(spec, configs, set(configs)))
 
-    return make
+@pytest.fixture(scope="session")
+def deploy_in():
+    return deployment
+
+
+@pytest.fixture(scope="session")
+def wire():
+    return over_the_wire
 
 
 @pytest.fixture

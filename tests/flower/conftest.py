@@ -45,6 +45,7 @@ def slices(data: str = "digits", clients: int = 3, most: int = 200) -> list[tupl
 
 
 def free_port() -> int:
+    """One that nobody listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -87,13 +88,16 @@ class Loopback:
 
     # ---- processes -------------------------------------------------------------------------------------------
 
-    def start(self, name: str, *words: str) -> None:
-        log = (self.folder / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            [str(BIN / words[0]), *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env,
-            cwd=self.folder, start_new_session=True,
-        )  # fmt: skip
-        log.close()
+    def start(self, name: str, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+        program = str(BIN / words[0]) if (BIN / words[0]).exists() else words[0]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [program, *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env or self.env,
+                cwd=cwd or self.folder, start_new_session=True,
+            )  # fmt: skip
+
+    def ended(self, name: str) -> bool:
+        return self.processes[name].poll() is not None
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -146,6 +150,12 @@ class Loopback:
         words = {"out": str(self.folder / out), **config}
         text = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in words.items())
         self.start(out, "flwr", "run", str(self.app), "undrift", "--stream", "-c", text)
+
+    def free_port(self) -> int:
+        return free_port()
+
+    def listens(self, port: str) -> bool:
+        return connects(int(port))
 
     # ---- waiting and reading ---------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ def describe(name: str) -> dict[str, Any]:
         "sends": [f"{n}: {kind}" for part in parts for n, kind in part.sends.items()],
         "receives": [f"{n}: {kind}" for part in parts for n, kind in part.receives.items()],
         "keeps_state": any(has_state(part) for part in parts),
+        "rebuilt": personal_model(parts),
         "about": [documentation(part) for part in parts],
     }
 
@@ -87,7 +88,7 @@ def one(name: str) -> dict[str, Any]:
         "parts": [f"{axis}.{short}"], "prefers": [], "parameters": parameters(cls),
         "sends": [f"{n}: {kind}" for n, kind in sends.items()] if isinstance(sends, dict) else ["depends on its parameters"],
         "receives": [f"{n}: {kind}" for n, kind in receives.items()] if isinstance(receives, dict) else ["depends on its parameters"],
-        "keeps_state": "first" in vars(cls), "about": [inspect.getdoc(sys.modules[cls.__module__]) or ""],
+        "keeps_state": "first" in vars(cls), "rebuilt": "", "about": [inspect.getdoc(sys.modules[cls.__module__]) or ""],
     }  # fmt: skip
 
 
@@ -109,6 +110,19 @@ def has_state(part: Any) -> bool:
     return defines(part, "first")
 
 
+def personal_model(parts: list[Any]) -> str:
+    """Whether the server could rebuild what a client holds from what leaves it. Who defines `holds` keeps a model beside
+    the one that is sent; who does not holds what it sends, or a mix that follows from it."""
+    from undrift.parts import defines
+
+    if any(part.axis == "private" for part in parts):
+        return "no, its private entries never leave the site"
+    personal = next((part for part in parts if part.axis == "personalize"), None)
+    if personal is None:
+        return "there is none"
+    return "no, it never leaves the site" if defines(personal, "holds") else "yes, it follows from what leaves the site"
+
+
 def documentation(part: Any) -> str:
     return inspect.getdoc(sys.modules[type(part).__module__]) or ""
 
@@ -123,6 +137,8 @@ def page(found: dict[str, Any]) -> str:
     lines.append("parameters: " + (", ".join(f"{k}={v}" for k, v in found["parameters"].items()) or "none"))
     lines.append("leaves a site, beside the model: " + ("; ".join(found["sends"]) or "nothing"))
     lines.append("reaches a site, beside the model: " + ("; ".join(found["receives"]) or "nothing"))
+    if found["rebuilt"]:
+        lines.append(f"could the server rebuild a client's personal model: {found['rebuilt']}")
     lines.append(f"clients keep state: {'yes' if found['keeps_state'] else 'no'}")
     for text in found["about"]:
         lines += ["", text]
