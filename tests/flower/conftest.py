@@ -151,6 +151,18 @@ class Loopback:
         text = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in words.items())
         self.start(out, "flwr", "run", str(self.app), "undrift", "--stream", "-c", text)
 
+    def processes_of(self, name: str, program: str) -> list[int]:
+        """Those in the group of a process we started that run a program."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if os.getpgid(int(place.name)) == self.processes[name].pid and any(
+                    w.endswith(program) for w in words[:2]
+                ):
+                    found.append(int(place.name))
+        return found
+
     def free_port(self) -> int:
         return free_port()
 

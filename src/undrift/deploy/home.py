@@ -44,7 +44,8 @@ class Home:
 
     def make(self) -> Home:
         try:
-            (self.folder / "states").mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # models say something about the data
+            (self.folder / "states").mkdir(exist_ok=True)
         except OSError as error:
             raise BadRequest(f"the site's folder {self.folder} cannot be written: {error.strerror or error}") from None
         return self

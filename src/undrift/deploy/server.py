@@ -59,7 +59,7 @@ def serve_run(spec: Spec, post: Post, config: Mapping[str, Any], say: Say = say_
     spec = specs.changed(spec, config)
     if not config.get("out"):
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
-    folder = Path(str(config["out"])).expanduser()
+    folder = Path(str(config["out"])).expanduser().resolve()
     test, proxy = own_sets(spec, config)
     if (folder / "roll.json").exists():
         return go_on(spec, post, folder, test, proxy, say)

@@ -85,7 +85,7 @@ def server_app(file: str) -> ServerApp:
             server.serve_run(spec.read(home_of(file)), Mail(grid), dict(context.run_config))
         except (BadRequest, RunFailed) as error:
             server.say_it(str(error))
-            raise SystemExit(1) from None
+            raise error.with_traceback(None) from None  # Flower marks the run as failed and keeps the sentence
 
     return app
 
