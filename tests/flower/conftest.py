@@ -6,6 +6,7 @@ A round costs seconds of polling and process start, so a federation carries seve
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -63,7 +64,7 @@ class Loopback:
         self.env = {
             **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "UNDRIFT_CHECKPOINT_EVERY": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4", "UNDRIFT_CHECKPOINT_EVERY": "1",
         }  # fmt: skip
 
     # ---- setting up ------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class Loopback:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [program, *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env or self.env,
-                cwd=cwd or self.folder, start_new_session=True,
+                cwd=cwd or self.folder, start_new_session=True, preexec_fn=die_with_us,
             )  # fmt: skip
 
     def ended(self, name: str) -> bool:
@@ -208,6 +209,11 @@ class Loopback:
     def counted(self, site: str, out: str = "run") -> int:
         lines = (self.folder / out / "border.jsonl").read_text().splitlines()
         return sum(line["bytes"] for line in map(json.loads, lines) if line["site"] == site and line["way"] == "up")
+
+
+def die_with_us() -> None:
+    """However the tests end, nothing of a federation stays behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def connects(port: int) -> bool:

@@ -8,6 +8,7 @@ claim one site: the one that answered first keeps it while it is connected.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -59,10 +60,12 @@ class Roll:
         self.tickets: dict[str, int] = {}  # calls that are out
         self._called: dict[int, Seen] = {}
         self._online: Mapping[int, Seen] = {}
+        self._looked = -math.inf
 
-    def look(self) -> None:
-        """Call whoever is new, and hear whoever has answered."""
-        self._online = self.post.nodes()
+    def look(self, fresh: float = 0.0) -> None:
+        """Call whoever is new, and hear whoever has answered; a list of nodes younger than `fresh` seconds will do."""
+        if time.monotonic() - self._looked >= fresh:
+            self._online, self._looked = self.post.nodes(), time.monotonic()
         for node, seen in self._online.items():
             if self._called.get(node) != seen:
                 ticket = self.post.send(node, self.call, self.spec.deadline)

@@ -25,6 +25,7 @@ from undrift.site import Site
 from undrift.store.states import States
 
 TRIES = 3  # of a round that misses its quorum, before the run ends (and can be gone on with)
+NODES_FRESH = 4.0  # seconds; who is connected is asked less often than who has answered
 PART = "deploy.flower"  # under which the engine's own notes are kept
 
 
@@ -118,7 +119,7 @@ class Sites(Engine):
             if not out or time.monotonic() - began > self.spec.deadline:
                 break
             time.sleep(self.post.pause)
-            self.roll.look()
+            self.roll.look(fresh=NODES_FRESH)
         for client in out.values():
             name = self.spec.everybody[client]
             found |= failures(parcels[client], "late", f"{name} did not answer within {self.spec.deadline:g} s")

@@ -47,7 +47,7 @@ def parcel_of(content: RecordDict) -> Parcel:
 class Mail:
     """The server's post: Flower's grid, looked at more often than its own loop does."""
 
-    pause = 0.3
+    pause = 0.7  # each look costs the SuperLink a request; Flower's own loop looks every 3 s
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
