@@ -102,6 +102,8 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
         raise BadRequest("the ray engine is not there yet; use --engine processes")
+    if name == "flower":
+        raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
     if name == "processes":
         return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
             setup.site, vault.states
