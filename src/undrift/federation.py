@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from undrift.elsewhere import Elsewhere
 from undrift.errors import BadRequest
 from undrift.streams import numpy_stream
 
@@ -51,6 +52,7 @@ class Federation:
         self.record = record or {}
         self.scale = scale  # (mean, deviation) the inputs were standardised with
         self._slices = slices
+        self.elsewhere = parts if isinstance(parts, Elsewhere) else None  # data that are loaded where a client runs
         self.sizes = sizes_of(parts) if not validation else np.array([len(self.rows(k)) for k in range(len(parts))])
 
     @property
@@ -76,6 +78,8 @@ class Federation:
         return self._split(client)[0]
 
     def train(self, client: int) -> Rows:
+        if self.elsewhere is not None:
+            return self.elsewhere.train(client)
         rows = torch.from_numpy(np.ascontiguousarray(self.rows(client)))
         return self.x[rows], self.renamed(client, self.y[rows])
 
@@ -83,6 +87,8 @@ class Federation:
         return np.bincount(self.train_labels(client), minlength=self.classes)
 
     def train_labels(self, client: int) -> np.ndarray:
+        if self.elsewhere is not None:
+            return self.elsewhere.train(client)[1].numpy()
         return self.renamed(client, self.y[torch.from_numpy(np.ascontiguousarray(self.rows(client)))]).numpy()
 
     def slice(self, client: int) -> Rows:
@@ -136,11 +142,12 @@ class Federation:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of labels, sizes, the first clients' rows and a sample of the inputs: enough to notice other data."""
+        """A hash of labels, sizes, the first clients' rows and a sample of the inputs: enough to notice other data (where
+        they are loaded elsewhere: of the sizes and the test set)."""
         digest = hashlib.sha256()
         for array in (self.y.numpy(), self.test_y.numpy(), np.ascontiguousarray(self.sizes)):
             digest.update(array.tobytes())
-        for client in range(min(self.clients, 100)):
+        for client in range(min(self.clients, 100) if self.elsewhere is None else 0):
             digest.update(np.ascontiguousarray(self.rows(client)).tobytes())
         for x in (self.x, self.test_x):
             digest.update(x[:: max(1, len(x) // 1000)].contiguous().numpy().tobytes())
@@ -158,6 +165,19 @@ class Federation:
         from undrift.own import from_clients
 
         return from_clients(clients, name, test_share, labels, seed, validation)
+
+    @staticmethod
+    def from_function(
+        load: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, *, name: str = "own",
+        test_share: float = 0.2, labels: Sequence[str] | None = None, seed: int = 0,
+    ) -> Federation:  # fmt: skip
+        """A federation whose data stay where they are: `load(client)` is called where the client runs, in every round in
+        which it takes part, and gives what `from_clients` takes. `sizes` are the numbers of samples it gives, of which
+        `test_share` become the client's test part (0 where it gives one of its own, or none is wanted); `test` is the
+        server's test set (x, y), which must be here."""
+        from undrift.own import from_function
+
+        return from_function(load, sizes, test, name, test_share, labels, seed)
 
 
 @lru_cache(maxsize=4)

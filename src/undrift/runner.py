@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -57,8 +58,11 @@ def run(
         if folder is not None:
             write_toml(folder / "run.toml", resolved(setup), about(setup))
         result = execute(setup, vault, watcher, started=started)
-    except BaseException:
+    except BaseException as error:
+        refused = isinstance(error, BadRequest) and not vault.record.all("SELECT round FROM rounds LIMIT 1")
         vault.close()
+        if folder is not None and refused:
+            shutil.rmtree(folder)  # an engine that cannot start leaves no empty run behind
         raise
     if folder is not None:
         vault.close()  # a run in memory stays open: its result reads from it
@@ -98,7 +102,9 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
     if name == "auto":
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
-        raise BadRequest("the ray engine is not there yet; use --engine processes")
+        from undrift.engine.ray import Ray
+
+        return Ray(setup.site, vault.states, options.ray_address, options.workers, options.device)
     if name == "processes":
         return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
             setup.site, vault.states

@@ -34,17 +34,18 @@ def client(
 ) -> dict[str, dict[str, float]]:
     """What a client holds, judged on its own test slice ("own") and on the whole test set ("global")."""
     federation, classes = site.federation, site.plan.classes
-    rows, labels = federation.slice(order.client)
     x, y = federation.judged_on("global")
-    if "global" in order.judge:
-        logits = mixed_logits(site, mixture, integers, x)
-        own = logits[rows]
+    logits = mixed_logits(site, mixture, integers, x) if "global" in order.judge else None
+    if federation.elsewhere is not None:
+        own_x, labels = federation.elsewhere.test(order.client)
+        own = mixed_logits(site, mixture, integers, own_x)
     else:
-        logits, own = None, mixed_logits(site, mixture, integers, x[rows])
+        rows, labels = federation.slice(order.client)
+        own = mixed_logits(site, mixture, integers, x[rows]) if logits is None else logits[rows]
     verdicts = {}
     if logits is not None:
         verdicts["global"] = metrics(logits, y, site.loss, classes)
-    if "own" in order.judge and len(rows):
+    if "own" in order.judge and len(labels):
         verdicts["own"] = metrics(own, labels, site.loss, classes)
     return verdicts
 

@@ -63,8 +63,7 @@ class Judge:
             return rows
         population = self.population(cohort)
         rows += self.after_training(world, round, population, answers)
-        if plan.private is None and plan.method.one("personalize") is None:
-            assert logits is not None
+        if logits is not None and plan.method.one("personalize") is None and self.site.federation.elsewhere is None:
             rows += self.same_for_all(round, population, logits)
         else:
             rows += self.after_receiving(world, round, population, desktop)
