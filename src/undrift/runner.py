@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def run(
 def execute(
     setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None, started: list[Worker] | None = None
 ) -> Result:
-    engine = engine_for(setup, vault, started)
+    engine = engine_for(setup, vault, started, getattr(watcher, "line", None))
     try:
         if setup.faults:
             engine = Faulty(engine, setup.faults, setup.plan)
@@ -95,7 +96,9 @@ def execute(
     return Result(setup, vault, world)
 
 
-def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engine:
+def engine_for(
+    setup: Setup, vault: Vault, started: list[Worker] | None, say: Callable[[str], None] | None = None
+) -> Engine:
     """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
     options = setup.options
     name, why = options.engine, "asked for"
@@ -104,7 +107,7 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
     if name == "ray":
         from undrift.engine.ray import Ray
 
-        return Ray(setup.site, vault.states, options.ray_address, options.workers, options.device)
+        return Ray(setup.site, vault.states, options.ray_address, options.workers, options.device, say)
     if name == "processes":
         return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
             setup.site, vault.states

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from undrift.engine.spawn import cores
@@ -20,7 +20,9 @@ ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on the loopb
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC: preface and settings
 
 
-def connect(address: str | None, workers: int | None) -> tuple[Any, str, bool]:
+def connect(
+    address: str | None, workers: int | None, say: Callable[[str], None] | None = None
+) -> tuple[Any, str, bool]:
     """Ray, what was found, and whether leaving it is up to us."""
     try:
         import ray
@@ -31,6 +33,8 @@ def connect(address: str | None, workers: int | None) -> tuple[Any, str, bool]:
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
+        if say is not None:
+            say("starting a Ray cluster on this machine, which takes some ten seconds")
         start(ray, num_cpus=workers or cores(), **quiet)
         return ray, "a cluster of its own on this machine", True
     reach(ray, address)

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +80,7 @@ class Ray(Pool):
     name = "ray"
 
     def __init__(self, site: Any, states: Any, address: str | None = None, workers: int | None = None,
-                 device: str = "cpu") -> None:  # fmt: skip
+                 device: str = "cpu", say: Callable[[str], None] | None = None) -> None:  # fmt: skip
         self.states, self.asked = states, workers
         self.workers: list[Member] = []
         self._coming: list[Member] = []  # not open yet, or waiting for room
@@ -89,7 +89,7 @@ class Ray(Pool):
         self._refused = self._stillborn = 0
         self._running = False
         self._last_seen = time.monotonic()
-        self.ray, found, self._ours = connect(address, workers)
+        self.ray, found, self._ours = connect(address, workers, say)
         try:
             self._open(site, device, found)
         except BaseException:
