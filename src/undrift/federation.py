@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from undrift.elsewhere import Elsewhere
 from undrift.errors import BadRequest
 from undrift.streams import numpy_stream
 
@@ -57,6 +58,7 @@ class Federation:
         self._slices = slices
         self.unseen = unseen  # so many of the last parts belong to clients that never train
         self.ood: tuple[str, torch.Tensor] | None = None  # name and samples of another data set, for diagnosis
+        self.elsewhere = parts if isinstance(parts, Elsewhere) else None  # data that are loaded where a client runs
         self.sizes = (
             sizes_of(parts)[: self.clients]
             if not validation
@@ -91,6 +93,8 @@ class Federation:
         return self._split(client)[0]
 
     def train(self, client: int) -> Rows:
+        if self.elsewhere is not None:
+            return self.elsewhere.train(client)
         rows = torch.from_numpy(np.ascontiguousarray(self.rows(client)))
         return self.x[rows], self.renamed(client, self.y[rows])
 
@@ -98,12 +102,21 @@ class Federation:
         return np.bincount(self.train_labels(client), minlength=self.classes)
 
     def train_labels(self, client: int) -> np.ndarray:
+        if self.elsewhere is not None:
+            return self.elsewhere.train(client)[1].numpy()
         return self.renamed(client, self.y[torch.from_numpy(np.ascontiguousarray(self.rows(client)))]).numpy()
 
     def slice(self, client: int) -> Rows:
         """(rows of the test set, labels) on which Acc(L) of a client is taken; empty where it has none."""
         rows = torch.from_numpy(np.ascontiguousarray(self._slice(client)))
         return rows, self.renamed(client, self.test_y[rows])
+
+    def own_test(self, client: int) -> Rows:
+        """(x, y) of a client's own test part, wherever it is."""
+        if self.elsewhere is not None:
+            return self.elsewhere.test(client)
+        rows, labels = self.slice(client)
+        return self.test_x[rows], labels
 
     def judged_on(self, data: str) -> Rows:
         """The whole test set ("global"), or the union of the clients' validation data ("validation")."""
@@ -151,11 +164,12 @@ class Federation:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of labels, sizes, the first clients' rows and a sample of the inputs: enough to notice other data."""
+        """A hash of labels, sizes, the first clients' rows and a sample of the inputs: enough to notice other data (where
+        they are loaded elsewhere: of the sizes and the test set)."""
         digest = hashlib.sha256()
         for array in (self.y.numpy(), self.test_y.numpy(), np.ascontiguousarray(self.sizes)):
             digest.update(array.tobytes())
-        for client in range(min(self.clients, 100)):
+        for client in range(min(self.clients, 100) if self.elsewhere is None else 0):
             digest.update(np.ascontiguousarray(self.rows(client)).tobytes())
         for x in (self.x, self.test_x):
             digest.update(x[:: max(1, len(x) // 1000)].contiguous().numpy().tobytes())
@@ -178,6 +192,19 @@ class Federation:
         from undrift.own import from_clients
 
         return from_clients(clients, name, test_share, labels, seed, validation, unseen)
+
+    @staticmethod
+    def from_function(
+        load: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, *, name: str = "own",
+        test_share: float = 0.2, labels: Sequence[str] | None = None, seed: int = 0,
+    ) -> Federation:  # fmt: skip
+        """A federation whose data stay where they are: `load(client)` is called where the client runs, in every round in
+        which it takes part, and gives what `from_clients` takes. `sizes` are the numbers of samples it gives, of which
+        `test_share` become the client's test part (0 where it gives one of its own, or none is wanted); `test` is the
+        server's test set (x, y), which must be here."""
+        from undrift.own import from_function
+
+        return from_function(load, sizes, test, name, test_share, labels, seed)
 
 
 @lru_cache(maxsize=4)

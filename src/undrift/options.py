@@ -68,8 +68,8 @@ class Options:
     ood: Any = option(None, "a data set for out-of-distribution detection")
     stop_at: float | None = option(None, "end when validation accuracy reaches this")
     engine: str = option("auto", "auto, inline, processes, ray")
-    workers: int | None = option(None, "worker processes")
-    ray_address: str | None = option(None, "address of a Ray cluster")
+    workers: int | None = option(None, "worker processes, or Ray actors [one per core]")
+    ray_address: str | None = option(None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local one]")
     device: str = option("auto", "cpu, cuda, mps or auto")
     memory: float = option(1.0, "budget of the state store in GB")
     out: Any = option(None, "the run's folder [runs/DATA-METHOD-N]")
@@ -105,6 +105,8 @@ class Options:
             raise BadRequest(f"--workers must be a whole number of at least 1, not {self.workers}")
         if self.engine not in ENGINES:
             raise unknown("engine", str(self.engine), ENGINES)
+        if self.ray_address is not None and self.engine == "auto":
+            raise BadRequest("--ray-address goes with --engine ray: no other engine joins a cluster")
         if self.stop_at is not None:
             self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
             if not self.validation:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from undrift.elsewhere import Elsewhere, Four
 from undrift.errors import BadRequest
 from undrift.federation import Federation, rows_of, unseen_last
 from undrift.streams import numpy_stream
 
-Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 def from_clients(
@@ -61,8 +63,57 @@ def from_clients(
     )
 
 
+@dataclass(frozen=True)
+class Loader:
+    """(x, y, x_test, y_test) of a client as the user's function gives it, checked where the client runs."""
+
+    function: Callable[[int], Any]
+    sizes: np.ndarray
+    shape: tuple[int, ...]
+    classes: int
+    test_share: float
+    seed: int
+
+    def __call__(self, client: int) -> Four:
+        given = four(self.function(client), f"client {client}")
+        if len(given[1]) != self.sizes[client]:
+            raise BadRequest(f"client {client} was said to have {self.sizes[client]} samples and has {len(given[1])}")
+        x, y, x_test, y_test, shared = held_back(given, client, self.test_share, self.seed)
+        if self.test_share and not shared:
+            raise BadRequest(
+                f"client {client} has a test part of its own; say test_share=0, so that all of the rest is trained on"
+            )
+        x, x_test = rows_of(x), rows_of(x_test)
+        if x.shape[1:] != self.shape:
+            raise BadRequest(f"client {client} has samples of shape {tuple(x.shape[1:])}, the test set of {self.shape}")
+        lowest, highest = (int(value) for value in y.aminmax())
+        if lowest < 0 or highest >= self.classes:
+            raise BadRequest(f"labels must lie in 0…{self.classes - 1}; client {client} has {lowest} to {highest}")
+        if not torch.isfinite(x).all():
+            raise BadRequest(f"client {client} has inputs that are NaN or infinite; remove or fill them")
+        return x, y, x_test, y_test
+
+
+def from_function(
+    function: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, name: str, test_share: float,
+    labels: Sequence[str] | None, seed: int,
+) -> Federation:  # fmt: skip
+    sizes = np.asarray(sizes)
+    if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
+        raise BadRequest("sizes are whole numbers of at least 1, one per client")
+    x, y = (torch.as_tensor(value) for value in test)
+    x, y = rows_of(x.float()), y.long()
+    classes = len(labels) if labels else int(y.max()) + 1
+    names = list(labels or (str(c) for c in range(classes)))
+    loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
+    # The network is tried on samples of the server's test set: no client's data pass through here.
+    trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
+    said = {"test_share": test_share} if test_share else {}
+    return Federation(name, (x, y), (x, y), Elsewhere(loader, trained), names, seed=seed, record=said)
+
+
 def held_back(
-    given: Four, client: int, test_share: float, seed: int
+    given: Given, client: int, test_share: float, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]:
     """(x, y, x_test, y_test) of a client, its test part a share of its data where it gave none, and whether that is so."""
     x, y, x_test, y_test = given
@@ -73,7 +124,7 @@ def held_back(
     return x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]], True
 
 
-def four(given: Any, who: str) -> Four:
+def four(given: Any, who: str) -> Given:
     """(x, y, x_test, y_test) of whatever the user gave for one client."""
     arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
     try:

@@ -8,7 +8,9 @@ import math
 import os
 import platform
 import re
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,11 @@ def run(
         if folder is not None:
             write_toml(folder / "run.toml", resolved(setup), about(setup))
         result = execute(setup, vault, watcher, started=started)
-    except BaseException:
+    except BaseException as error:
+        refused = isinstance(error, BadRequest) and not vault.record.all("SELECT round FROM rounds LIMIT 1")
         vault.close()
+        if folder is not None and refused:
+            shutil.rmtree(folder)  # an engine that cannot start leaves no empty run behind
         raise
     if folder is not None:
         vault.close()  # a run in memory stays open: its result reads from it
@@ -68,7 +73,7 @@ def run(
 def execute(
     setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None, started: list[Worker] | None = None
 ) -> Result:
-    engine = engine_for(setup, vault, started)
+    engine = engine_for(setup, vault, started, getattr(watcher, "line", None))
     try:
         if setup.faults:
             engine = Faulty(engine, setup.faults, setup.plan)
@@ -94,14 +99,18 @@ def execute(
     return Result(setup, vault, world)
 
 
-def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engine:
+def engine_for(
+    setup: Setup, vault: Vault, started: list[Worker] | None, say: Callable[[str], None] | None = None
+) -> Engine:
     """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
     options = setup.options
     name, why = options.engine, "asked for"
     if name == "auto":
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
-        raise BadRequest("the ray engine is not there yet; use --engine processes")
+        from undrift.engine.ray import Ray
+
+        return Ray(setup.site, vault.states, options.ray_address, options.workers, options.device, say)
     if name == "flower":
         raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
     if name == "processes":

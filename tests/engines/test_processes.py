@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.engine.processes import chunked
+from undrift.engine.pool import chunked
 from undrift.engine.spawn import start_workers, stop_workers
 from undrift.errors import RunFailed
 from undrift.methods import PUBLISHED

@@ -13,6 +13,7 @@ import torch
 
 from undrift.bench.bare import Bare, Work, fashion, works
 from undrift.bits import one_thread
+from undrift.engine.base import Engine
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
 from undrift.federation import Federation
@@ -47,9 +48,11 @@ class Silent:
 
 
 class Ours:
-    """The same work on the processes engine: store on, evaluation on or off; `method` for the cost of others."""
+    """The same work on the processes engine: store on, evaluation on or off; `method` for the cost of others, `engine`
+    (of the site and the store of states) for another engine."""
 
-    def __init__(self, work: Work, workers: int, method: Any = "fedavg", folder: Path | None = None) -> None:
+    def __init__(self, work: Work, workers: int, method: Any = "fedavg", folder: Path | None = None,
+                 engine: Callable[[Any, Any], Engine] | None = None) -> None:  # fmt: skip
         x = torch.from_numpy(work.x)
         rows = x.view(-1, 28, 28, 1) if work.model == "cnn" else x
         y = torch.from_numpy(work.y)
@@ -62,7 +65,8 @@ class Ours:
         })  # fmt: skip
         self.setup = prepare(options, federation)
         self.vault = Vault(folder)
-        self.engine = Processes(start_workers(workers)).open(self.setup.site, self.vault.states)
+        start = engine or Processes(start_workers(workers)).open
+        self.engine = start(self.setup.site, self.vault.states)
         self.loop = Loop(self.setup, self.engine, self.vault)
         self.judges = {False: Silent(), True: self.loop.judge}
         self.world = self.loop.begin()

@@ -19,6 +19,7 @@ def resume(
     rounds: str | None = typer.Option(None, "--rounds", help="give the run this many rounds in all"),
     engine: str | None = typer.Option(None, "--engine", help="another engine than before"),
     workers: str | None = typer.Option(None, "--workers", help="another number of workers"),
+    ray_address: str | None = typer.Option(None, "--ray-address", help="another Ray cluster"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
@@ -29,7 +30,8 @@ def resume(
     from undrift.reopen import load
     from undrift.reopen import resume as go_on
 
-    asked = read({k: v for k, v in {"rounds": rounds, "engine": engine, "workers": workers}.items() if v is not None})
+    given = {"rounds": rounds, "engine": engine, "workers": workers, "ray_address": ray_address}
+    asked = read({name: value for name, value in given.items() if value is not None})
     more = asked.pop("rounds", None)
     before = load(run)
     planned = before.setup.plan.rounds

@@ -13,7 +13,7 @@ import mmap
 import os
 import pickle
 import tempfile
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import torch
@@ -115,11 +115,19 @@ class Windows:
         self._mapped.clear()
 
 
+class Writer(Protocol):
+    def place(self, tensor: torch.Tensor) -> Any: ...
+
+
+class Reader(Protocol):
+    def tensor(self, reference: Any, /) -> torch.Tensor: ...
+
+
 def large(value: Any) -> bool:
     return type(value) is torch.Tensor and value.numel() * value.element_size() >= SMALL
 
 
-def pack(value: Any, arena: Arena) -> bytes:
+def pack(value: Any, arena: Writer) -> bytes:
     """A message; objects that only cloudpickle can name (a part from a notebook) travel in `pack_objects`."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
@@ -128,7 +136,7 @@ def pack(value: Any, arena: Arena) -> bytes:
     return buffer.getvalue()
 
 
-def pack_objects(value: Any, arena: Arena) -> bytes:
+def pack_objects(value: Any, arena: Writer) -> bytes:
     buffer = io.BytesIO()
     pickler = cloudpickle.Pickler(buffer, protocol=5)
     pickler.persistent_id = lambda o: arena.place(o) if large(o) else None
@@ -136,7 +144,7 @@ def pack_objects(value: Any, arena: Arena) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(data: bytes, windows: Windows) -> Any:
+def unpack(data: bytes, windows: Reader) -> Any:
     unpickler = pickle.Unpickler(io.BytesIO(data))
     unpickler.persistent_load = windows.tensor  # type: ignore[method-assign]
     return unpickler.load()

@@ -35,12 +35,16 @@ def client(site: Site, order: Order, mixture: list[tuple[Any, torch.Tensor]], in
     """What a client holds, judged on its own test slice ("own") and on the whole test set ("global")."""
     federation = site.federation
     x = federation.judged_on("global")[0]
-    if "global" in order.judge:
-        logits = mixed_logits(site, mixture, integers, x)
-        verdicts = whole(site, logits)
-        return verdicts | own(site, order.client, logits) if "own" in order.judge else verdicts
-    rows, labels = federation.slice(order.client)
-    return {"own": site.measure(mixed_logits(site, mixture, integers, x[rows]), labels)} if len(rows) else {}
+    logits = mixed_logits(site, mixture, integers, x) if "global" in order.judge else None
+    verdicts = {} if logits is None else whole(site, logits)
+    if "own" not in order.judge:
+        return verdicts
+    if logits is not None and federation.elsewhere is None:
+        return verdicts | own(site, order.client, logits)
+    own_x, labels = federation.own_test(order.client)
+    return verdicts | (
+        {"own": site.measure(mixed_logits(site, mixture, integers, own_x), labels)} if len(labels) else {}
+    )
 
 
 def whole(site: Site, logits: torch.Tensor, ranks: bool = True) -> Verdicts:

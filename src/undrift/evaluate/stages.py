@@ -64,7 +64,8 @@ class Judge:
             return rows
         population = self.population(cohort)
         rows += self.after_training(world, round, population, answers)
-        if plan.private is None and plan.method.one("personalize") is None:
+        same = plan.private is None and plan.method.one("personalize") is None
+        if same and self.site.federation.elsewhere is None:
             assert logits is not None
             for client in population:
                 rows += named(round, client, "L1", verdicts | own(self.site, client, logits))

@@ -1,0 +1,111 @@
+"""Joining a Ray cluster, or starting one for this run alone that listens to this machine only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from undrift.engine.spawn import cores
+from undrift.errors import BadRequest
+
+ANSWER = 4.0  # seconds a cluster has to answer
+HOME = "127.0.0.1"
+ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on the loopback address, as it does on macOS
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC: preface and settings
+
+
+def connect(
+    address: str | None, workers: int | None, say: Callable[[str], None] | None = None
+) -> tuple[Any, str, bool]:
+    """Ray, what was found, and whether leaving it is up to us."""
+    try:
+        import ray
+    except ImportError:
+        raise BadRequest("the ray engine needs Ray, which is not installed: pip install 'undrift[ray]'") from None
+    if ray.is_initialized():
+        return ray, "in the cluster this process had joined", False
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == "local":
+        if say is not None:
+            say("starting a Ray cluster on this machine, which takes some ten seconds")
+        start(ray, num_cpus=workers or cores(), **quiet)
+        return ray, "a cluster of its own on this machine", True
+    reach(ray, address)
+    try:
+        with our_signals():
+            ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError) as error:
+        if "ersion mismatch" not in str(error):
+            raise BadRequest(f"the cluster at {address} cannot be joined: {one_line(error)}") from None
+        raise BadRequest(f"the cluster at {address} has another Ray or Python: {one_line(error)}") from None
+    return ray, f"the cluster at {address}", True
+
+
+def start(ray: Any, **settings: Any) -> None:
+    """A cluster that dies with this process."""
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it speaks before it reads its settings
+    with our_signals(), environment(**{"RAY_USAGE_STATS_ENABLED": "0", ONE_MACHINE: "0"}):
+        constants = ray._private.ray_constants  # where Ray keeps what it read of the environment when it was imported
+        before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+        try:
+            ray.init(address="local", _node_ip_address=HOME, include_dashboard=False, **settings)
+        finally:
+            constants.ENABLE_RAY_CLUSTER = before
+    if any(node["NodeManagerAddress"] != HOME for node in ray.nodes()):
+        ray.shutdown()
+        raise BadRequest(f"Ray {ray.__version__} would listen to the network; start a cluster of your own and name it by "
+                         "--ray-address")  # fmt: skip
+
+
+def reach(ray: Any, address: str) -> None:
+    """Refuse an address at which no gRPC server answers, soon: Ray itself tries for minutes."""
+    if address.startswith("ray://"):
+        raise BadRequest(f"{address} is a Ray Client's address, which copies every vector through a proxy; start the run on a "
+                         "node of the cluster and give HOST:PORT")  # fmt: skip
+    try:
+        dialled = ray._private.services.canonicalize_bootstrap_address(address)
+        host, _, port = (dialled or "").rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER) as pipe:
+            pipe.settimeout(ANSWER)
+            pipe.sendall(GREETING)
+            if not pipe.recv(1) and os.environ.get("RAY_USE_TLS", "0") != "1":
+                raise ConnectionError
+    except ValueError:
+        raise BadRequest(f"a Ray address is HOST:PORT, auto or local, not {address!r}") from None
+    except OSError:
+        raise BadRequest(
+            f"no Ray cluster answers at {address}; start one with `ray start --head`, or leave out the address"
+        ) from None
+
+
+@contextlib.contextmanager
+def our_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; a run has its own way to end politely."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
