@@ -175,7 +175,7 @@ class Federation:
         which it takes part, and gives what `from_clients` takes. `sizes` are the numbers of samples it gives, of which
         `test_share` become the client's test part (0 where it gives one of its own, or none is wanted); `test` is the
         server's test set (x, y), which must be here."""
-        from undrift.loaded import from_function
+        from undrift.own import from_function
 
         return from_function(load, sizes, test, name, test_share, labels, seed)
 

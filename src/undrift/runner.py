@@ -34,8 +34,6 @@ from undrift.result import Result
 from undrift.setup import Setup, prepare
 from undrift.store.vault import Vault, written
 
-Started = list[Worker] | Engine | None  # worker processes, or a ray engine, that are there already and stay
-
 
 def run(
     method: Any = "fedavg",
@@ -44,7 +42,7 @@ def run(
     watcher: Watcher | None = None,
     parts: list[str] | None = None,
     checkpoint_every: int | None = None,
-    started: Started = None,
+    started: list[Worker] | Engine | None = None,
     **keywords: Any,
 ) -> Result:
     """Run a method on a federation. Keywords are the options of `undrift run`; `out=False` keeps nothing on disk.
@@ -73,7 +71,11 @@ def run(
 
 
 def execute(
-    setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None, started: Started = None
+    setup: Setup,
+    vault: Vault,
+    watcher: Watcher | None,
+    world: World | None = None,
+    started: list[Worker] | Engine | None = None,
 ) -> Result:
     engine = engine_for(setup, vault, started, getattr(watcher, "line", None))
     try:
@@ -98,24 +100,24 @@ def execute(
     return Result(setup, vault, world)
 
 
-def engine_for(setup: Setup, vault: Vault, started: Started, say: Callable[[str], None] | None = None) -> Engine:
+def engine_for(
+    setup: Setup, vault: Vault, started: list[Worker] | Engine | None, say: Callable[[str], None] | None = None
+) -> Engine:
     """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
     options = setup.options
+    if isinstance(started, Engine):
+        return started.open(setup.site, vault.states)
     name, why = options.engine, "asked for"
     if name == "auto":
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
         from undrift.engine.ray import Ray
 
-        ray = started if isinstance(started, Ray) else Ray(options.ray_address, options.workers, options.device, say)
-        try:
-            return ray.open(setup.site, vault.states)
-        except BaseException:
-            ray.close()
-            raise
+        return Ray(options.ray_address, options.workers, options.device, say).open(setup.site, vault.states)
     if name == "processes":
-        lent = started if isinstance(started, list) else None
-        return Processes(lent or start_workers(options.workers), why, lent is not None).open(setup.site, vault.states)
+        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
+            setup.site, vault.states
+        )
     return Inline(setup.site, vault.states, why)
 
 

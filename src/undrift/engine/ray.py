@@ -113,8 +113,12 @@ class Ray(Pool):
         """Place data, network and method in the cluster; the actors open them while the driver goes on."""
         self.states, self._running, self._last_seen = states, False, time.monotonic()
         parcel = Parcel()
-        message = pack_objects({**site_payload(site), "device": self.device}, parcel)
-        self._site = self.ray.put((sys.path, message, parcel.arrays))
+        try:
+            message = pack_objects({**site_payload(site), "device": self.device}, parcel)
+            self._site = self.ray.put((sys.path, message, parcel.arrays))
+        except BaseException:
+            self.close()
+            raise
         self.bytes = Counter(placed=weight(message, parcel.arrays))
         self._coming, self.workers = [*self.workers, *self._coming], []
         for member in self._coming:

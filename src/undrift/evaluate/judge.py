@@ -33,8 +33,6 @@ def client(
     site: Site, order: Order, mixture: list[tuple[Any, torch.Tensor]], integers: Integers
 ) -> dict[str, dict[str, float]]:
     """What a client holds, judged on its own test slice ("own") and on the whole test set ("global")."""
-    if site.federation.elsewhere is not None:
-        return loaded(site, order, mixture, integers)
     federation, classes = site.federation, site.plan.classes
     x, y = federation.judged_on("global")
     logits = mixed_logits(site, mixture, integers, x) if "global" in order.judge else None
@@ -50,18 +48,6 @@ def client(
     if "own" in order.judge and len(labels):
         verdicts["own"] = metrics(own, labels, site.loss, classes)
     return verdicts
-
-
-def loaded(
-    site: Site, order: Order, mixture: list[tuple[Any, torch.Tensor]], integers: Integers
-) -> dict[str, dict[str, float]]:
-    """The same for a client whose data are loaded where it runs: its own test part is no slice of the whole."""
-    assert site.federation.elsewhere is not None
-    sets = {"own": site.federation.elsewhere.test(order.client), "global": site.federation.judged_on("global")}
-    return {
-        data: metrics(mixed_logits(site, mixture, integers, x), y, site.loss, site.plan.classes)
-        for data, (x, y) in sets.items() if data in order.judge and len(y)
-    }  # fmt: skip
 
 
 def mixed_logits(
