@@ -55,14 +55,14 @@ def test_what_clients_share_goes_through_the_store_once_and_what_differs_with_ea
     assert 3 * 4 * size < moved["fedavg"]["replies"] < 3 * 4 * (size + 2500)
     assert moved["scaffold"]["common"] == 2 * 3 * size  # the vector and c
     assert moved["scaffold"]["replies"] > 3 * 4 * 3 * size  # the vector, the change of c_k, the new state
-    assert moved["fedmr"]["orders"] - moved["fedavg"]["orders"] > 4 * size  # recombined models, one for each client
+    assert moved["fedmr"]["orders"] - moved["fedavg"]["orders"] > 3.9 * size  # recombined models, one for each client
 
 
 def load(client: int):
     """40 samples of 784 numbers: 125 kB, of which the driver should never see one."""
     draw = np.random.default_rng(client)
     y = draw.integers(0, 3, 40)
-    return (0.3 * draw.normal(size=(40, 784)) + np.eye(3, 784)[y]).astype(np.float32), y
+    return (0.05 * draw.normal(size=(40, 784)) + np.eye(3, 784)[y]).astype(np.float32), y
 
 
 def elsewhere(clients: int) -> ud.Federation:
