@@ -22,7 +22,7 @@ from undrift.engine.spawn import cores
 
 
 def ray(workers: int, address: str | None = None) -> Any:
-    return lambda site, states: Ray(site, states, address, workers)
+    return Ray(address, workers).open
 
 
 def ratio(name: str, work: Work, pairs: int) -> None:

@@ -42,7 +42,7 @@ def run(
     watcher: Watcher | None = None,
     parts: list[str] | None = None,
     checkpoint_every: int | None = None,
-    started: list[Worker] | None = None,
+    started: list[Worker] | Engine | None = None,
     **keywords: Any,
 ) -> Result:
     """Run a method on a federation. Keywords are the options of `undrift run`; `out=False` keeps nothing on disk.
@@ -71,7 +71,11 @@ def run(
 
 
 def execute(
-    setup: Setup, vault: Vault, watcher: Watcher | None, world: World | None = None, started: list[Worker] | None = None
+    setup: Setup,
+    vault: Vault,
+    watcher: Watcher | None,
+    world: World | None = None,
+    started: list[Worker] | Engine | None = None,
 ) -> Result:
     engine = engine_for(setup, vault, started, getattr(watcher, "line", None))
     try:
@@ -100,17 +104,19 @@ def execute(
 
 
 def engine_for(
-    setup: Setup, vault: Vault, started: list[Worker] | None, say: Callable[[str], None] | None = None
+    setup: Setup, vault: Vault, started: list[Worker] | Engine | None, say: Callable[[str], None] | None = None
 ) -> Engine:
     """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
     options = setup.options
+    if isinstance(started, Engine):
+        return started.open(setup.site, vault.states)
     name, why = options.engine, "asked for"
     if name == "auto":
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
         from undrift.engine.ray import Ray
 
-        return Ray(setup.site, vault.states, options.ray_address, options.workers, options.device, say)
+        return Ray(options.ray_address, options.workers, options.device, say).open(setup.site, vault.states)
     if name == "flower":
         raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
     if name == "processes":

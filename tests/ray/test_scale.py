@@ -31,7 +31,7 @@ def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, n
     for name, actors in (("one actor", 1), ("two actors", 2), ("three nodes", 3)):
         if actors == 3:
             third = cluster.add_node(**node, num_cpus=1)
-        ours = Ours(steady(), 0, engine=lambda site, states, n=actors: Ray(site, states, cluster.address, n))
+        ours = Ours(steady(), 0, engine=Ray(cluster.address, actors).open)
         try:
             found[name] = observed(ours)
             assert len(ours.engine.workers) == actors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from undrift.orders import Order, Reply
 from undrift.store.states import States
@@ -14,6 +15,10 @@ class Engine:
     name = ""
     plan_line = ""  # what was chosen, and why
     states: States
+
+    def open(self, site: Any, states: States) -> Engine:
+        """Take up another run, where an engine can be lent to several."""
+        raise NotImplementedError
 
     def map(self, orders: Sequence[Order]) -> list[Reply]:
         """One reply per order, in their order. A client's new state is kept as soon as the client has answered, as a

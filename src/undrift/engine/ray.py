@@ -79,40 +79,51 @@ class Member:
 class Ray(Pool):
     name = "ray"
 
-    def __init__(self, site: Any, states: Any, address: str | None = None, workers: int | None = None,
-                 device: str = "cpu", say: Callable[[str], None] | None = None) -> None:  # fmt: skip
-        self.states, self.asked = states, workers
+    def __init__(self, address: str | None = None, workers: int | None = None, device: str = "auto",
+                 say: Callable[[str], None] | None = None, lent: bool = False) -> None:  # fmt: skip
+        """Join a cluster and call for actors. A `lent` engine stays when a run ends: the next one gives it another site,
+        and whoever lent it calls `leave`."""
+        self.asked, self.lent = workers, lent
         self.workers: list[Member] = []
         self._coming: list[Member] = []  # not open yet, or waiting for room
         self._common: dict[int, Any] = {}
         self._events: list[tuple[str, str]] = []
         self._refused = self._stillborn = 0
-        self._running = False
-        self._last_seen = time.monotonic()
+        self._site: Any = None
+        self.bytes: Counter[str] = Counter()  # what travelled: placed, common, orders, replies
         self.ray, found, self._ours = connect(address, workers, say)
         try:
-            self._open(site, device, found)
+            resources = self.ray.cluster_resources()
+            self.unit, self.device = unit_of(resources, device)
+            self._remote = self.ray.remote(Actor).options(
+                num_cpus=1, num_gpus=int(self.unit == "GPU"), scheduling_strategy="SPREAD", max_restarts=0,
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}},
+            )  # fmt: skip
+            self._recruit()
         except BaseException:
-            self.close()
+            self.leave()
             raise
-
-    def _open(self, site: Any, device: str, found: str) -> None:
-        resources = self.ray.cluster_resources()
-        self.unit, self.device = unit_of(resources, device)
-        self._remote = self.ray.remote(Actor).options(
-            num_cpus=1, num_gpus=int(self.unit == "GPU"), scheduling_strategy="SPREAD", max_restarts=0,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}},
-        )  # fmt: skip
-        parcel = Parcel()
-        message = pack_objects({**site_payload(site), "device": self.device}, parcel)
-        self._site = self.ray.put((sys.path, message, parcel.arrays))
-        self.bytes = Counter(placed=weight(message, parcel.arrays))  # beside common, orders and replies: what travelled
-        self._recruit()
         nodes, count = sum(node["Alive"] for node in self.ray.nodes()), len(self._coming)
         self.plan_line = (
             f"engine ray: {found}, {nodes} node{'s' * (nodes > 1)}, {resources.get('CPU', 0):.0f} CPUs, "
             f"{resources.get('GPU', 0):.0f} GPUs; {count} actor{'s' * (count > 1)}, one thread each, on {self.device}"
         )
+
+    def open(self, site: Any, states: Any) -> Ray:
+        """Place data, network and method in the cluster; the actors open them while the driver goes on."""
+        self.states, self._running, self._last_seen = states, False, time.monotonic()
+        parcel = Parcel()
+        try:
+            message = pack_objects({**site_payload(site), "device": self.device}, parcel)
+            self._site = self.ray.put((sys.path, message, parcel.arrays))
+        except BaseException:
+            self.close()
+            raise
+        self.bytes = Counter(placed=weight(message, parcel.arrays))
+        self._coming, self.workers = [*self.workers, *self._coming], []
+        for member in self._coming:
+            member.chunks, member.opened = {}, member.actor.open.remote(self._site)
+        return self
 
     # ---- who works -------------------------------------------------------------------------------------------
 
@@ -134,7 +145,8 @@ class Ray(Pool):
         room = int(self.ray.cluster_resources().get(self.unit, 0)) - self._refused
         for _ in range(min(self.asked or room, room) - len(self.workers) - len(self._coming)):
             actor = self._remote.remote()
-            self._coming.append(Member(actor, actor.hello.remote(), actor.open.remote(self._site)))
+            opened = None if self._site is None else actor.open.remote(self._site)
+            self._coming.append(Member(actor, actor.hello.remote(), opened))
 
     def _arrived(self, member: Member) -> None:
         """An actor has opened its site, or could not: before the first round that is an error, later a place less."""
@@ -265,9 +277,14 @@ class Ray(Pool):
         return said
 
     def close(self) -> None:
+        if not self.lent:
+            self.leave()
+
+    def leave(self) -> None:
+        """No actor stays behind, and a cluster of our own ends."""
         for member in (*self.workers, *self._coming):
             self._dismiss(member)
-        self.workers, self._coming, self._common = [], [], {}
+        self.workers, self._coming, self._common, self._site = [], [], {}, None
         if self._ours:
             self.ray.shutdown()
 

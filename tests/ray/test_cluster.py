@@ -1,0 +1,113 @@
+"""A run uses the cluster as it is, goes on without what died, leaves nobody behind, and can be resumed there."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+import undrift as ud
+from undrift.errors import RunFailed
+from undrift.parts import Job, Objective
+from undrift.testing import small_network, tiny
+
+pytestmark = pytest.mark.ray
+
+SETTINGS = {
+    "rounds": 4,
+    "epochs": 2,
+    "batch": 8,
+    "cohort": 1.0,
+    "evaluate_every": 2,
+    "model": lambda: small_network(5, 3),
+}
+
+
+class Watcher:
+    """Keeps the engine, and does something after a round."""
+
+    def __init__(self, **after):
+        self.after = {int(name[1:]): action for name, action in after.items()}
+
+    def began(self, setup, engine):
+        self.engine = engine
+
+    def round(self, round, rounds, seconds, accuracy):
+        self.after.get(round, lambda: None)()
+
+
+@dataclass(frozen=True)
+class Slow(Objective):
+    """Takes a while, so that something can happen in mid-round."""
+
+    def begin(self, job: Job, state, told):
+        time.sleep(0.3)
+
+
+def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_its_work_redone(cluster, node, on_ray):
+    federation = tiny(clients=8)
+    settings = SETTINGS
+    calm = ud.run(Slow(), federation, engine="inline", out=False, **settings)
+    third = []
+
+    def join():
+        third.append(cluster.add_node(**node, num_cpus=2))
+        until = time.monotonic() + 60
+        while len(watcher.engine.workers) < 4 and time.monotonic() < until:
+            list(watcher.engine.answers())  # nobody works between rounds: whoever answers has arrived
+        assert len(watcher.engine.workers) == 4
+
+    def kill():
+        threading.Timer(0.2, lambda: cluster.remove_node(third[0], allow_graceful=False)).start()
+
+    watcher = Watcher(_0=join, _1=kill)
+    hit = ud.run(Slow(), federation, watcher=watcher, **on_ray, **settings)
+    assert calm.summary["model_sha256"] == hit.summary["model_sha256"]
+    (failure,) = hit.summary["failures"]
+    assert (failure["round"], failure["client"], failure["kind"]) == (2, None, "node")
+    assert failure["detail"].startswith(f"node 127.0.0.1 ({third[0].node_id[:8]}) died with 2 actors over client")
+
+
+def test_an_actor_that_dies_on_every_try_ends_the_run_with_a_sentence(tmp_path, on_ray):
+    with pytest.raises(RunFailed, match="workers died 3 times over the work of client 2 in round 1"):
+        ud.run(Deadly(), tiny(clients=4), **on_ray, **SETTINGS)
+
+
+@dataclass(frozen=True)
+class Deadly(Objective):
+    """Kills its own process in round 1 at client 2."""
+
+    def begin(self, job: Job, state, told):
+        if job.round == 1 and job.client == 2:
+            signal.raise_signal(signal.SIGKILL)
+
+
+def test_ctrl_c_leaves_no_actor_behind_and_a_run_begun_inline_is_resumed_on_ray(cluster, on_ray, tmp_path):
+    import ray
+
+    def stop():
+        signal.raise_signal(signal.SIGINT)
+
+    federation, settings = tiny(clients=4), {**SETTINGS, "checkpoint_every": 1}
+    with pytest.raises(KeyboardInterrupt):
+        ud.run("scaffold", federation, watcher=Watcher(_1=stop), **on_ray, **settings)
+    assert not ray.is_initialized()
+    whole = ud.run("scaffold", federation, engine="inline", out=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        ud.run("scaffold", federation, engine="inline", out=tmp_path / "run", watcher=Watcher(_1=stop), **settings)
+    ray.init(address=cluster.address, log_to_driver=False)
+    try:
+        until = time.monotonic() + 10
+        while ray.available_resources().get("CPU", 0) < ray.cluster_resources()["CPU"] and time.monotonic() < until:
+            time.sleep(0.1)
+        assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
+        # In a cluster that this process has joined already, which is not ours to leave.
+        resumed = ud.resume(tmp_path / "run", federation=federation, model=SETTINGS["model"], engine="ray")
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+    assert resumed.summary["rounds"] == 4
+    assert resumed.summary["model_sha256"] == whole.summary["model_sha256"]
