@@ -14,7 +14,7 @@ import torch
 
 import undrift as ud
 from undrift.deploy import client, server
-from undrift.deploy.border import Parcel, opened, raw
+from undrift.deploy.parcel import Parcel, opened, raw
 from undrift.deploy.roll import Seen
 from undrift.deploy.spec import Spec
 

@@ -144,13 +144,14 @@ def test_check_says_what_a_round_takes_and_what_would_leave(undrift, tmp_path):
     assert not (tmp_path / "oslo" / "undrift").exists()
 
 
+LOADS = "def load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np.arange(4) % 2 + "
+
+
 @pytest.mark.parametrize(("text", "sentence"), [
     ("x = 1", "oslo's data.py has no function load()"),
     ("1 / 0", "oslo's data.py raised ZeroDivisionError"),
-    ("LABELS = ['cat', 'dog']\ndef load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np.arange(4) % 2",
-     "oslo numbers its labels cat, dog"),
-    ("LABELS = [str(c) for c in range(10)]\ndef load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np.arange(4) + 8",
-     "labels must lie in 0…9"),
+    (f"LABELS = ['cat', 'dog']\n{LOADS}0", "oslo numbers its labels cat, dog"),
+    (f"LABELS = [str(c) for c in range(10)]\n{LOADS}9", "labels must lie in 0…9"),
 ])  # fmt: skip
 def test_check_refuses_a_data_py_that_does_not_fit(text, sentence, undrift, tmp_path):
     undrift(*INIT)

@@ -10,8 +10,9 @@ import torch
 
 import undrift as ud
 from undrift.declare import Malformed
-from undrift.deploy.border import Parcel, opened, unpack_replies
+from undrift.deploy.border import unpack_replies
 from undrift.deploy.home import Home
+from undrift.deploy.parcel import Parcel, opened
 from undrift.deploy.roll import Roll, calling
 from undrift.deploy.spec import at_server
 from undrift.errors import BadRequest, RunFailed

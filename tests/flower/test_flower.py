@@ -53,7 +53,7 @@ def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_ha
 SPOILT = """
 import torch
 from undrift.deploy import client
-from undrift.deploy.border import Parcel
+from undrift.deploy.parcel import Parcel
 whole = client.pack_replies
 def spoilt(orders, replies, plan, site):
     parcel, round = whole(orders, replies, plan, site), orders[-1].round
@@ -119,7 +119,7 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
     assert torch.allclose(c, torch.stack(controls).mean(0), atol=1e-5)
 
 
-@pytest.mark.data
+@pytest.mark.skipif("UNDRIFT_DATA" not in os.environ, reason="needs the real data sets (UNDRIFT_DATA)")
 def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate):
     loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=["geneva"]).superlink()
     for site in (*SITES, "geneva"):
@@ -143,7 +143,7 @@ def test_messages_become_flower_records_and_back():
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
     from undrift.declare import Malformed
-    from undrift.deploy.border import Parcel
+    from undrift.deploy.parcel import Parcel
     from undrift.deploy.wire import parcel_of, records
 
     parcel = Parcel({"kind": "orders", "x": 0.1}, {"v": torch.randn(7), "n": torch.arange(3)})

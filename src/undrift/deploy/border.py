@@ -1,76 +1,27 @@
-"""What crosses the border between server and site: a parcel, i.e. one JSON object and named arrays.
+"""What crosses the border between server and site: orders and replies as parcels.
 
 Only what is declared travels. The shared entries of a vector do, private ones never; messages by their declarations; of
 an answer besides these: sample count, steps, losses, accuracies, seconds. Notes, labels and tracebacks stay at the site.
 On arrival everything is checked before it is used: names, types, shapes, sizes, the round, finiteness, the length of an
-update. Arrays are raw little-endian bytes whose number must fit the expected shape; nothing is unpickled.
+update.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from undrift.context import Plan
 from undrift.declare import Along, Array, Declaration, Malformed, Models, Number, Numbers, read
+from undrift.deploy.parcel import LONGEST, Parcel, fields
 from undrift.orders import Failure, Order, Reply
 from undrift.vector import Integers
 
-LONGEST = 500  # characters of a sentence from the other side
 KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # of failures that a site may name
 METRICS = ("accuracy", "loss", "f1_macro", "f1_weighted", "balanced_accuracy")
-DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtype("<i8")}
-
-
-@dataclass(frozen=True)
-class Parcel:
-    head: dict[str, Any]
-    arrays: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    @cached_property
-    def text(self) -> str:
-        return json.dumps(self.head, sort_keys=True, allow_nan=False)
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes by name: what a site's log says, and what the server counts."""
-        return {"header": len(self.text.encode()), **{name: len(raw(t)) for name, t in self.arrays.items()}}
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.sizes().values())
-
-
-def raw(tensor: torch.Tensor) -> bytes:
-    return tensor.numpy().astype(DTYPES[str(tensor.dtype).removeprefix("torch.")], copy=False).tobytes()
-
-
-def opened(text: str, arrays: Mapping[str, tuple[str, Sequence[int], bytes]]) -> Parcel:
-    """A parcel from what came over the wire: (dtype, shape, bytes) by name."""
-
-    def refuse(constant: str) -> Any:
-        raise Malformed(f"the header holds {constant}")
-
-    try:
-        head = json.loads(text, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise Malformed(f"the header is not JSON: {error}") from None
-    if not isinstance(head, dict):
-        raise Malformed("the header is not a JSON object")
-    tensors = {}
-    for name, (dtype, shape, data) in arrays.items():
-        if dtype not in DTYPES:
-            raise Malformed(f"{name} has dtype {dtype} instead of float32 or int64")
-        if any(length < 0 for length in shape) or len(data) != math.prod(shape) * DTYPES[dtype].itemsize:
-            raise Malformed(f"{name} has {len(data)} bytes, which do not fit its shape {tuple(shape)}")
-        tensors[name] = torch.from_numpy(np.frombuffer(data, DTYPES[dtype]).astype(dtype).reshape(tuple(shape)))
-    return Parcel(head, tensors)
 
 
 # ---- packing -------------------------------------------------------------------------------------------------------
@@ -222,23 +173,6 @@ def by_client(words: Any) -> dict[int, Any]:
     return {int(key): value for key, value in words.items()}
 
 
-def fields(words: Any, kinds: Mapping[str, tuple[type, ...]], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Exactly these names with these types."""
-    if not isinstance(words, dict):
-        raise Malformed(f"{type(words).__name__} came where an object belongs")
-    if strange := sorted(set(words) - set(kinds)):
-        raise Malformed(f"it has {strange[0]!r}, which nobody asked for")
-    for name, kind in kinds.items():
-        if name not in words:
-            if name in optional:
-                continue
-            raise Malformed(f"it lacks {name!r}")
-        value = words[name]
-        if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-            raise Malformed(f"{name} is {type(value).__name__}")
-    return words
-
-
 NOTHING = type(None)
 ORDER = {
     "work": (str,), "round": (int,), "state_round": (int, NOTHING), "keep_round": (int, NOTHING), "judge": (bool,),
@@ -297,8 +231,10 @@ def unpack_reply(reader: Reader, words: Any, order: Order, most: int, norm: floa
     if order.work != "train":
         return reply
     fields(words, {name: REPLY[name] for name in (*TRAINED, "work", "round", "seconds", "verdicts")})
-    if not 0 <= words["n"] <= most:
-        raise Malformed(f"it counts {words['n']} samples; at the roll call there were {most}")
+    if not 0 <= words["n"] <= most or words["steps"] < 0:
+        raise Malformed(
+            f"it counts {words['n']} samples and {words['steps']} steps; at the roll call there were {most}"
+        )
     reply.n, reply.steps, reply.a, reply.stateful = words["n"], words["steps"], words["a"], words["stateful"]
     reply.loss, reply.last = (math.nan if words[name] is None else words[name] for name in ("loss", "last"))
     reply.integers = {**order.integers, **reader.integers(words["integers"])}

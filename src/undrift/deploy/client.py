@@ -17,8 +17,9 @@ import torch
 
 import undrift
 from undrift.bits import deterministic
-from undrift.deploy.border import LONGEST, Parcel, fields, pack_replies, unpack_orders
+from undrift.deploy.border import pack_replies, unpack_orders
 from undrift.deploy.home import Home, Lost
+from undrift.deploy.parcel import LONGEST, Parcel, fields
 from undrift.deploy.spec import Spec, at_site, method_words
 from undrift.errors import BadRequest
 from undrift.evaluate.judge import mixed_logits

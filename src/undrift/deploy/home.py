@@ -26,7 +26,7 @@ import tomli_w
 import torch
 
 from undrift.context import Tree
-from undrift.deploy.border import Parcel
+from undrift.deploy.parcel import Parcel
 from undrift.errors import BadRequest
 from undrift.setup import Setup
 from undrift.store import trees
@@ -40,6 +40,8 @@ class Lost(Exception):
 
 class Home:
     def __init__(self, folder: Path, run: str) -> None:
+        if not run.isalnum():
+            raise BadRequest(f"a run is named by letters and digits, not {run!r}")
         self.folder = folder / run
 
     def make(self) -> Home:

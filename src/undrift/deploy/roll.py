@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import undrift
 from undrift.declare import Malformed
-from undrift.deploy.border import LONGEST, Crate, Parcel, fields
+from undrift.deploy.border import Crate
+from undrift.deploy.parcel import LONGEST, Parcel, fields
 from undrift.deploy.spec import Spec, method_words
 from undrift.setup import Setup
 
@@ -65,7 +66,10 @@ class Roll:
     def look(self, fresh: float = 0.0) -> None:
         """Call whoever is new, and hear whoever has answered; a list of nodes younger than `fresh` seconds will do."""
         if time.monotonic() - self._looked >= fresh:
-            self._online, self._looked = self.post.nodes(), time.monotonic()
+            before, self._online, self._looked = self._online, self.post.nodes(), time.monotonic()
+            if set(before) - set(self._online):  # somebody left: who was refused may try again
+                mine = {member.node for member in self.members.values()}
+                self._called = {node: seen for node, seen in self._called.items() if node in mine}
         for node, seen in self._online.items():
             if self._called.get(node) != seen:
                 ticket = self.post.send(node, self.call, self.spec.deadline)
@@ -98,7 +102,8 @@ class Roll:
 
     def again(self, site: str) -> None:
         """A site that says it does not know this run is called again."""
-        self._called.pop(self.members.pop(site).node, None)
+        if site in self.members:
+            self._called.pop(self.members.pop(site).node, None)
 
     def hear(self, node: int, found: Parcel | str) -> None:
         seen = self._called.get(node, Seen("", ""))

@@ -60,16 +60,16 @@ def serve_run(spec: Spec, post: Post, config: Mapping[str, Any], say: Say = say_
     if not config.get("out"):
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
     folder = Path(str(config["out"])).expanduser().resolve()
-    test, proxy = own_sets(spec, config)
+    test = own_test(spec, config)
     if (folder / "roll.json").exists():
-        return go_on(spec, post, folder, test, proxy, say)
-    return begin(spec, post, folder, test, proxy, say)
+        return go_on(spec, post, folder, test, say)
+    return begin(spec, post, folder, test, say)
 
 
-def begin(spec: Spec, post: Post, folder: Path, test: Rows | None, proxy: Rows | None, say: Say) -> Result:
+def begin(spec: Spec, post: Post, folder: Path, test: Rows | None, say: Say) -> Result:
     if folder.exists() and any(path.name not in OURS for path in folder.iterdir()):
         raise BadRequest(f"{folder} is taken by something that is not a run of a deployment; choose another out")
-    provisional = spec.setup(at_server(spec, [1] * len(spec.sites), test, proxy))
+    provisional = spec.setup(at_server(spec, [1] * len(spec.sites), test))
     for sentence in provisional.said:
         say(f"note: {sentence}")
     vault = Vault(folder, int(spec.options.memory * 10**9))
@@ -87,7 +87,7 @@ def begin(spec: Spec, post: Post, folder: Path, test: Rows | None, proxy: Rows |
             )
         sizes = {site: roll.members[site].n if site in here else 0 for site in spec.sites}
         facts = Facts(run, 1, sizes)
-        setup = spec.setup(at_server(spec, list(sizes.values()), test, proxy))
+        setup = spec.setup(at_server(spec, list(sizes.values()), test))
         values = {name: list(v) if isinstance(v, tuple) else v for name, v in resolved(setup).items() if v is not None}
         (folder / "run.toml").write_text(tomli_w.dumps({**values, "about": about(setup), "deploy": spec.words()}))
         facts.keep(folder)
@@ -99,12 +99,12 @@ def begin(spec: Spec, post: Post, folder: Path, test: Rows | None, proxy: Rows |
 OURS = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl")
 
 
-def go_on(spec: Spec, post: Post, folder: Path, test: Rows | None, proxy: Rows | None, say: Say) -> Result:
+def go_on(spec: Spec, post: Post, folder: Path, test: Rows | None, say: Say) -> Result:
     facts = Facts.of(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
         raise BadRequest(f"{folder} holds a run with other sites or labels; choose another out for a new one")
-    setup = remade(folder, None, at_server(spec, list(facts.sizes.values()), test, proxy), None, spec.options.rounds)
+    setup = remade(folder, None, at_server(spec, list(facts.sizes.values()), test), None, spec.options.rounds)
     if specs.method_words(setup) != specs.method_words(spec.setup(setup.federation)):
         raise BadRequest(
             f"{folder} holds a run of {setup.method.name}, which is not this app's method; choose another out"
@@ -149,7 +149,13 @@ def rounds(spec: Spec, setup: Setup, roll: Roll, vault: Vault, facts: Facts, wor
             world = loop.begin()
         else:
             owe(loop, judge, vault, world)
-        world = loop.run(world)
+        try:
+            world = loop.run(world)
+        except RunFailed:  # what the unfinished round saw is history too
+            done = vault.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+            for kind, sentence in engine.events():
+                vault.record.event(done, None, kind, sentence)
+            raise
     export(setup, vault, world)
     say(f"finished after round {world.round}; kept in {vault.folder}")
     return Result(setup, vault, world)
@@ -187,24 +193,19 @@ class Telling:
 # ---- what the server itself has --------------------------------------------------------------------------------------
 
 
-def own_sets(spec: Spec, config: Mapping[str, Any]) -> tuple[Rows | None, Rows | None]:
-    """The server's own test and proxy set, from its own data.py (`-c 'data="PATH/data.py"'`): `test()`, `proxy()`."""
+def own_test(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
+    """The server's own test set, from its own data.py (`-c 'data="PATH/data.py"'`), where `test()` returns (x, y)."""
     if not config.get("data"):
-        return None, None
+        return None
     from undrift.deploy.client import imported_file
 
-    module = imported_file(Path(str(config["data"])).expanduser(), "the server")
-    found: list[Rows | None] = []
-    for name in ("test", "proxy"):
-        function = getattr(module, name, None)
-        rows: Rows | None = None
-        if callable(function):
-            x, y, _, _ = four(function(), f"the server's {name}()")
-            rows = rows_of(x), y
-            if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
-                raise BadRequest(f"the server's {name}() has labels outside 0…{len(spec.labels) - 1}")
-        found.append(rows)
-    return found[0], found[1]
+    function = getattr(imported_file(Path(str(config["data"])).expanduser(), "the server"), "test", None)
+    if not callable(function):
+        raise BadRequest("the server's data.py has no function test(); it returns (x, y)")
+    x, y, _, _ = four(function(), "the server's test()")
+    if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
+        raise BadRequest(f"the server's test() has labels outside 0…{len(spec.labels) - 1}")
+    return rows_of(x), y
 
 
 def known_federation(folder: Path) -> Federation:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from undrift.declare import Malformed
-from undrift.deploy.border import Parcel, fields, pack_orders, unpack_replies
+from undrift.deploy.border import pack_orders, unpack_replies
+from undrift.deploy.parcel import Parcel, fields
 from undrift.deploy.roll import Roll
 from undrift.deploy.spec import Spec
 from undrift.engine.base import Engine
@@ -70,7 +71,7 @@ class Sites(Engine):
         needed = self.spec.needed(len(orders))
         replies: dict[int, Reply] = {}
         self.brought = []
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             missing = [o for o in orders if o.client not in replies or silent(replies[o.client])]
             parcels = {client: [order] for client, order in self.owed.items()}
             for order in missing:
@@ -84,8 +85,10 @@ class Sites(Engine):
             good = sum(reply.failure is None for reply in replies.values())
             if good >= needed:
                 break
-            self._events.append(("quorum", f"{good} of {len(orders)} sites answered in time, {needed} are needed"))
-            self.roll.wait(self.spec.wait, enough=needed)
+            why = "; ".join(reply.failure.detail for reply in replies.values() if reply.failure is not None)
+            self._events.append(("quorum", f"{good} of {len(orders)} sites gave an answer, {needed} are needed: {why}"))
+            if left:
+                self.roll.wait(self.spec.wait, enough=needed)
         else:
             raise RunFailed(
                 f"round {orders[0].round} missed its quorum {TRIES} times ({good} of {len(orders)} sites answered, {needed} "

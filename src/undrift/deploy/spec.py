@@ -140,16 +140,13 @@ class Elsewhere(Sequence[np.ndarray]):
         return self.own if client == self.home else np.empty(0, dtype=np.int64)
 
 
-def at_server(spec: Spec, sizes: Sequence[int], test: Rows | None = None, proxy: Rows | None = None) -> Federation:
-    """What the server knows: how much everybody has; a test set and a proxy set of its own, if it has any."""
+def at_server(spec: Spec, sizes: Sequence[int], test: Rows | None = None) -> Federation:
+    """What the server knows: how much everybody has, and its own test set, if it has one."""
     rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
-    nothing = torch.zeros(0, *rows), torch.zeros(0, dtype=torch.long)
-    sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)
-    train = sample if proxy is None else (torch.cat([sample[0], proxy[0]]), torch.cat([sample[1], proxy[1]]))
-    return Federation(
-        NAME, train, test or nothing, Elsewhere(sizes), spec.labels, slices=Elsewhere([0] * len(sizes)),
-        proxy=np.arange(2, len(train[1])),
-    )  # fmt: skip
+    sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # for the model's dry run
+    nothing = sample[0][:0], sample[1][:0]
+    slices = Elsewhere([0] * len(sizes))
+    return Federation(NAME, sample, test or nothing, Elsewhere(sizes), spec.labels, slices=slices)
 
 
 def at_site(spec: Spec, site: str, given: Any, labels: Sequence[str]) -> Federation:

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from undrift.declare import Malformed
 from undrift.deploy import client, server, spec
-from undrift.deploy.border import Parcel, opened, raw
+from undrift.deploy.parcel import Parcel, opened, raw
 from undrift.deploy.roll import Seen
 from undrift.errors import BadRequest, RunFailed
 

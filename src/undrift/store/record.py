@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER,
                                   start INTEGER, length INTEGER, sha256 TEXT);
 CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
 """
+HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # kinds of events that no repetition undoes
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
 Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
 Event = tuple[int, int | None, str, str]  # round, client, kind, detail
@@ -64,7 +65,9 @@ class Record:
         with self.transaction():
             for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
-            self.db.execute("DELETE FROM events WHERE round >= ? AND kind NOT IN ('resumed', 'worker')", (round,))
+            self.db.execute(
+                f"DELETE FROM events WHERE round >= ? AND kind NOT IN ({','.join('?' * len(HISTORY))})", (round, *HISTORY)
+            )
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self.lock:

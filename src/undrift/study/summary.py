@@ -12,7 +12,7 @@ import torch
 
 from undrift.store.record import Record
 
-NOT_FAILURES = ("resumed", "weights", "stopped")
+NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 
 
 def summary(
