@@ -161,6 +161,11 @@ class Federation:
             digest.update(x[:: max(1, len(x) // 1000)].contiguous().numpy().tobytes())
         return digest.hexdigest()
 
+    def told(self) -> dict[str, Any]:
+        """How it came to be: draws, repairs, what was left out, and (of up to 1000 clients) the sizes."""
+        told = {name: value for name, value in self.record.items() if isinstance(value, (int, float, str))}
+        return told | ({"sizes": " ".join(map(str, self.sizes.tolist()))} if self.clients <= 1000 else {})
+
     @staticmethod
     def from_clients(
         clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,

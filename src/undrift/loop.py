@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Protocol
@@ -57,12 +57,23 @@ class Clock:
         return (self.spent.get("evaluation", 0.0) + within) / walls if walls else 0.0
 
 
+class Judging(Protocol):
+    """Who is judged, when, on what."""
+
+    def is_due(self, round: int) -> bool: ...
+    def population(self, cohort: Sequence[int]) -> list[int]: ...
+    def judge(self, world: World, round: int, cohort: Sequence[int], answers: Sequence[Reply],
+              desktop: Callable[[World], Desktop]) -> list[Metric]: ...  # fmt: skip
+
+
 class Loop:
-    def __init__(self, setup: Setup, engine: Engine, vault: Vault, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self, setup: Setup, engine: Engine, vault: Vault, watcher: Watcher | None = None, judge: Judging | None = None
+    ) -> None:
         self.setup, self.engine, self.vault, self.watcher = setup, engine, vault, watcher
         self.plan, self.site = setup.plan, setup.site
         self.clock = Clock()
-        self.judge = Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients)
+        self.judge = judge or Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients)
 
     def begin(self) -> World:
         """The world before round 0, made durable."""

@@ -103,8 +103,8 @@ class Options:
             raise unknown("optimizer", str(self.optimizer), ("sgd", "adam"))
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             raise BadRequest(f"--workers must be a whole number of at least 1, not {self.workers}")
-        if self.engine not in ("auto", "inline", "processes", "ray"):
-            raise unknown("engine", str(self.engine), ("auto", "inline", "processes", "ray"))
+        if self.engine not in ENGINES:
+            raise unknown("engine", str(self.engine), ENGINES)
         if self.stop_at is not None:
             self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
             if not self.validation:
@@ -132,6 +132,7 @@ class Options:
             raise BadRequest(f"--{name.replace('_', '-')} must be {wording}, not {value}")
 
 
+ENGINES = ("auto", "inline", "processes", "ray", "flower")
 FIELDS = {f.name: f for f in dataclasses.fields(Options)}
 HINTS = typing.get_type_hints(Options)
 
@@ -154,6 +155,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} is not a TOML file: {error}") from None
     table.pop("about", None)
+    table.pop("deploy", None)  # who takes part in a deployment: deploy/spec.py reads it
     for name, value in table.items():
         if name == "parts":
             if not isinstance(value, list) or not all(isinstance(part, str) for part in value):

@@ -12,32 +12,29 @@ from undrift.errors import BadRequest
 from undrift.federation import Federation, rows_of, unseen_last
 from undrift.streams import numpy_stream
 
+Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
 
 def from_clients(
     clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
-    unseen: float = 0.0,
+    unseen: float = 0.0, who: Sequence[str] | None = None,
 ) -> Federation:  # fmt: skip
+    who = who or [f"client {client}" for client in range(len(clients))]
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
     parts, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
     said: dict[str, Any] = {}
     for client, given in enumerate(clients):
-        x, y, x_test, y_test = four(given, client)
-        if not len(y):
-            raise BadRequest(f"client {client} has no sample; leave it out")
-        if x_test is None or y_test is None:
-            order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
-            held = min(round(test_share * len(y)), len(y) - 1)
-            x, y, x_test, y_test = x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]]
-            said["test_share"] = test_share
+        x, y, x_test, y_test, shared = held_back(four(given, who[client]), client, test_share, seed)
+        said |= {"test_share": test_share} if shared else {}
         if x_test.shape[1:] != x.shape[1:]:
             raise BadRequest(
-                f"client {client} has samples of shape {tuple(x.shape[1:])} and test samples of "
+                f"{who[client]} has samples of shape {tuple(x.shape[1:])} and test samples of "
                 f"{tuple(x_test.shape[1:])}; bring them to one"
             )
         if xs and x.shape[1:] != xs[0].shape[1:]:
             raise BadRequest(
-                f"client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}; bring them to one"
+                f"{who[client]} has samples of shape {tuple(x.shape[1:])}, {who[0]} of {tuple(xs[0].shape[1:])}; bring them to one"
             )
         parts.append(np.arange(at, at + len(y)))
         slices.append(np.arange(test_at, test_at + len(y_test)))
@@ -64,15 +61,27 @@ def from_clients(
     )
 
 
-def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+def held_back(
+    given: Four, client: int, test_share: float, seed: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]:
+    """(x, y, x_test, y_test) of a client, its test part a share of its data where it gave none, and whether that is so."""
+    x, y, x_test, y_test = given
+    if x_test is not None and y_test is not None:
+        return x, y, x_test, y_test, False
+    order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
+    held = min(round(test_share * len(y)), max(len(y) - 1, 0))
+    return x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]], True
+
+
+def four(given: Any, who: str) -> Four:
     """(x, y, x_test, y_test) of whatever the user gave for one client."""
     arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
     try:
-        values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, client)
+        values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, who)
     except (TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, BadRequest):
             raise
-        raise BadRequest(f"client {client} has samples that are not numbers of one shape: {error}; give tensors") from None
+        raise BadRequest(f"{who} has samples that are not numbers of one shape: {error}; give tensors") from None
     x, y, x_test, y_test = [*values, None, None][:4]
     for samples, labels in ((x, y), (x_test, y_test)):
         if labels is None:
@@ -80,14 +89,16 @@ def four(given: Any, client: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
         if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
             kind = str(labels.dtype).removeprefix("torch.")
             raise BadRequest(
-                f"client {client} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, …"
+                f"{who} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, …"
             )
         if len(samples) != len(labels):
-            raise BadRequest(f"client {client} has {len(samples)} samples but {len(labels)} labels")
+            raise BadRequest(f"{who} has {len(samples)} samples but {len(labels)} labels")
+    if not len(y):
+        raise BadRequest(f"{who} has no sample; leave it out")
     return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
 
 
-def stacked(pairs: Any, client: int) -> list[torch.Tensor]:
+def stacked(pairs: Any, who: str) -> list[torch.Tensor]:
     """A dataset of (x, y) pairs as two tensors."""
     samples, labels = list[torch.Tensor](), list[torch.Tensor]()
     for place in range(len(pairs)):
@@ -96,7 +107,7 @@ def stacked(pairs: Any, client: int) -> list[torch.Tensor]:
         labels.append(torch.as_tensor(y))
         if samples[-1].shape != samples[0].shape:
             first, other = tuple(samples[0].shape), tuple(samples[-1].shape)
-            raise BadRequest(f"client {client} has samples of shape {first} and {other}; bring them to one")
+            raise BadRequest(f"{who} has samples of shape {first} and {other}; bring them to one")
     if not samples:
-        raise BadRequest(f"client {client} has no sample; leave it out")
+        raise BadRequest(f"{who} has no sample; leave it out")
     return [torch.stack(samples), torch.stack(labels)]

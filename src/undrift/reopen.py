@@ -20,8 +20,13 @@ from undrift.store.vault import Vault
 
 def load(
     run: str | Path, *, method: Any = None, federation: Federation | None = None, model: Any = None, **overrides: Any
-) -> Result:
-    """A run as it was left: `.summary`, `.rows`, `.model`, `.personal(client)`. What text cannot name must be given."""
+) -> Any:
+    """A run as it was left: `.summary`, `.rows`, `.model`, `.personal(client)`. What text cannot name must be given.
+    Of a site's folder of a deployment: `.model` and `.personal()`."""
+    if (Path(run) / "site.toml").exists():
+        from undrift.deploy.kept import Kept
+
+        return Kept(Path(run))
     folder = run_folder(run)
     setup = remade(folder, method, federation, model, None, overrides)
     vault = opened(folder, setup, lock=False)
@@ -69,7 +74,12 @@ def remade(
 ) -> Setup:  # fmt: skip
     """The run's setup made again from run.toml, checked against what was recorded of it."""
     table = read_toml(folder / "run.toml")
-    about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
+    written = tomllib.loads((folder / "run.toml").read_text())
+    about = written.get("about", {})
+    if "deploy" in written and federation is None:  # the data are elsewhere; how much of them is known
+        from undrift.deploy.server import known_federation
+
+        federation = known_federation(folder)
     parts = table.pop("parts", None)
     given = {
         **(overrides or {}),

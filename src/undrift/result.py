@@ -53,6 +53,10 @@ class Result:
         """What a client holds after receiving the final model (stage L1), as a module."""
         if not 0 <= client < self.setup.plan.clients:
             raise BadRequest(f"there is no client {client}; they are numbered 0 to {self.setup.plan.clients - 1}")
+        if self.setup.options.engine == "flower":
+            raise BadRequest(
+                "personal models of a deployment are at the sites: `ud.load(FOLDER)` there opens a site's own"
+            )
         mixture = self.held(client)
         modules = [self.module_of(vector) for _, vector in mixture]
         return modules[0] if len(modules) == 1 else Mixture(modules, [float(weight) for weight, _ in mixture])

@@ -102,6 +102,8 @@ def engine_for(setup: Setup, vault: Vault, started: list[Worker] | None) -> Engi
         name, why = automatic(setup, options.workers or cores())
     if name == "ray":
         raise BadRequest("the ray engine is not there yet; use --engine processes")
+    if name == "flower":
+        raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
     if name == "processes":
         return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
             setup.site, vault.states
@@ -208,7 +210,7 @@ def about(setup: Setup) -> dict[str, Any]:
         "undrift": undrift.__version__, "python": platform.python_version(), "torch": torch.__version__,
         "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
-        "layout": setup.plan.layout.signature,
+        "layout": setup.plan.layout.signature, "dealt": setup.federation.told(),
         "environment": {
             name: os.environ[name]
             for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ

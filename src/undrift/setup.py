@@ -74,6 +74,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     said = [*composed.said, *flat.layout.notes]
     if share := federation.record.get("test_share"):
         said.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
+    if lifted := federation.record.get("repaired"):
+        said.append(f"the partition left {lifted} clients with too few samples: they got some of the largest clients'")
     for problem in composed.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)

@@ -47,7 +47,7 @@ from undrift.cli import command
 for line in sys.stdin:
     if command(json.loads(line)):
         sys.exit(1)
-    sys.stdout.flush()
+    print("written", flush=True)  # the JSON comes before the page
 """
 
 
@@ -72,7 +72,9 @@ class Builder:
 
     def json(self, environment: tuple) -> dict:
         while environment not in self.found:
-            self.found[self.asked[len(self.found)]] = json.loads(self.process.stdout.readline())
+            found = json.loads(self.process.stdout.readline())
+            assert self.process.stdout.readline() == "written\n"
+            self.found[self.asked[len(self.found)]] = found
         return self.found[environment]
 
     def close(self) -> None:

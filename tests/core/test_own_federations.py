@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import numpy as np
 import pytest
 import torch
@@ -131,3 +133,12 @@ def test_an_empty_slice_is_left_out_of_acc_l_and_counted():
     result = ud.run("fedavg", federation, rounds=1, selection=f"list({chosen})", out=False)
     stage = result.summary["stages"]["L1"]
     assert (stage["clients"], stage["without_slice"]) == (3, 2)
+
+
+def test_a_repaired_partition_is_said_and_recorded(tmp_path):
+    result = ud.run("fedavg", partition="dirichlet(0.01)", clients=40, rounds=1, model="mlp(8)", out=tmp_path / "run")
+    dealt = tomllib.loads((tmp_path / "run" / "run.toml").read_text())["about"]["dealt"]
+    assert dealt["draws"] == 1000
+    assert dealt["repaired"] > 0
+    assert list(map(int, dealt["sizes"].split())) == result.setup.federation.sizes.tolist()
+    assert any(f"left {dealt['repaired']} clients with too few samples" in said for said in result.setup.said)

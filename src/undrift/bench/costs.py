@@ -79,7 +79,7 @@ def count(what: Any) -> Costs:
     setup, vault = prepare(from_keywords(options), federation()), Vault(None)
     engine = Counting(setup.site, vault.states)
     loop = Loop(setup, engine, vault)
-    loop.judge = Silent()  # type: ignore[assignment]
+    loop.judge = Silent()
     world = loop.run(loop.begin())
     shelves = [vault.states.get(*row, world.versions[row]) for row in world.versions if row[0].startswith("shelf/")]
     vault.close()

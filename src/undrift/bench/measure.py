@@ -74,7 +74,7 @@ class Ours:
 
     def round(self, evaluated: bool = False) -> float:
         """One round with its commit (and its checkpoint, when one is due); the seconds it took."""
-        self.loop.judge = self.judges[evaluated]  # type: ignore[assignment]
+        self.loop.judge = self.judges[evaluated]
         with one_thread():
             began = time.perf_counter()
             after, rows, notes, events, cohort = self.loop.one_round(self.world)

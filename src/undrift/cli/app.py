@@ -8,7 +8,7 @@ import typer
 import typer.core
 
 import undrift
-from undrift.cli import bench, compare, data, demo, env, export, methods, paper, report, resume, run, runs, show
+from undrift.cli import bench, compare, data, demo, deploy, env, export, methods, paper, report, resume, run, runs, show
 from undrift.cli.settings import known_options
 from undrift.errors import Stopped
 
@@ -50,6 +50,7 @@ for module in (demo, run, compare, resume, show, report, export, runs, methods, 
     module.add(app)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
+app.add_typer(deploy.app, name="deploy")
 commands = [
-    "bench", "compare", "data", "demo", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
+    "bench", "compare", "data", "demo", "deploy", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
 ]  # fmt: skip

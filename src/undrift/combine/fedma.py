@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from scipy.optimize import linear_sum_assignment
 
 from undrift.errors import BadRequest
 from undrift.parts import Combine, Plan, Problem, Replies, Server, server_sum
@@ -156,6 +155,8 @@ def rows(vector: torch.Tensor, layer: Layer) -> torch.Tensor:
 
 def assignment(own: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """order[j] is the unit that takes the reference's place j."""
+    from scipy.optimize import linear_sum_assignment  # 0.7 s to import: a site starts a process per message
+
     a, b = own.double(), reference.double()
     cost = b.square().sum(1)[:, None] + a.square().sum(1)[None, :] - 2 * b @ a.T
     return torch.from_numpy(linear_sum_assignment(cost.numpy())[1])

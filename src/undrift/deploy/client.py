@@ -1,0 +1,223 @@
+"""A site's half: a parcel comes in, the site's own data are loaded, an answer goes out.
+
+Flower starts a process per message, so nothing lives longer than one answer except the site's folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import undrift
+from undrift.bits import deterministic
+from undrift.deploy.border import LONGEST, Parcel, fields, pack_replies, unpack_orders
+from undrift.deploy.home import Home, Lost
+from undrift.deploy.spec import Spec, at_site, method_words
+from undrift.errors import BadRequest
+from undrift.evaluate.judge import mixed_logits
+from undrift.evaluate.metrics import metrics
+from undrift.local import Round, serve
+from undrift.orders import Order, Reply
+from undrift.setup import Setup
+from undrift.site import Site
+from undrift.vector import Integers
+
+CALL = {
+    "kind": (str,), "run": (str,), "session": (int,), "version": (str,), "parts": (list,), "layout": (str,),
+    "labels": (list,), "initial": (str,), "integers": (dict,),
+}  # fmt: skip
+ORDERS = {"kind": (str,), "run": (str,), "session": (int,), "clients": (int,), "total": (int,), "orders": (list,)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the site's own node configuration says: `site="berlin" data="/srv/data.py"`."""
+
+    site: str
+    data: Path
+    folder: Path
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Node:
+        for name in ("site", "data"):
+            if not config.get(name):
+                raise BadRequest(
+                    f'this SuperNode\'s --node-config lacks {name}; write --node-config \'site="NAME" data="PATH/data.py"\''
+                )
+        data = Path(str(config["data"])).expanduser()
+        return Node(str(config["site"]), data, Path(str(config.get("folder") or data.parent / "undrift")).expanduser())
+
+
+def answer(spec: Spec, config: Mapping[str, Any], parcel: Parcel) -> Parcel:
+    """Whatever goes wrong here becomes a sentence: in full at the site, without details in the answer."""
+    site = str(config.get("site", ""))
+    try:
+        node = Node.of(config)
+        if parcel.head.get("kind") == "roll":
+            return roll(spec, node, parcel)
+        return work(spec, node, parcel)
+    except BadRequest as error:
+        say(f"{site or 'this site'} cannot take part: {error}")
+        return Parcel({"kind": "refusal", "site": site, "sentence": str(error)[:LONGEST]})
+    except Exception as error:
+        say(f"{site or 'this site'} cannot take part:\n{traceback.format_exc()}")
+        return Parcel(
+            {"kind": "refusal", "site": site, "sentence": f"{type(error).__name__}; the site's log has the rest"}
+        )
+
+
+def say(text: str) -> None:
+    print(f"undrift: {text}", file=sys.stderr, flush=True)
+
+
+# ---- the roll call -------------------------------------------------------------------------------------------------
+
+
+def roll(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
+    call = fields(parcel.head, CALL)
+    if call["version"] != undrift.__version__:
+        raise BadRequest(
+            f"{node.site} has undrift {undrift.__version__}, the server {call['version']}; install the same"
+        )
+    setup = opened(spec, node)
+    if method_words(setup) != call["parts"]:
+        raise BadRequest(
+            f"{node.site} has the method {', '.join(method_words(setup))}, the server {', '.join(call['parts'])}"
+        )
+    if setup.plan.layout.signature != call["layout"]:
+        raise BadRequest(
+            f"{node.site}'s model {setup.model_name} is not laid out as the server's; is its code the same?"
+        )
+    home = Home(node.folder, call["run"]).make()
+    initial = parcel.arrays[call["initial"]]
+    integers = {name: parcel.arrays[place] for name, place in call["integers"].items()}
+    with home.locked():
+        home.begin(call["session"], initial, integers)
+        reply = Parcel({
+            "kind": "roll", "site": node.site, "version": undrift.__version__, "n": len(setup.federation.y),
+            "tests": len(setup.federation.test_y), "labels": list(setup.federation.labels),
+            "layout": setup.plan.layout.signature,
+        })  # fmt: skip
+        home.left(reply, None)
+    say(f"{node.site} is number {spec.number(node.site)} of {len(spec.everybody)}; its folder is {home.folder}")
+    return reply
+
+
+def opened(spec: Spec, node: Node) -> Setup:
+    """The run as this site sees it, with its own data under its own number."""
+    given, labels = own_data(node)
+    return spec.setup(at_site(spec, node.site, given, labels))
+
+
+def own_data(node: Node) -> tuple[Any, list[str]]:
+    """What the site's data.py gives: `load()` and `LABELS`."""
+    module = imported_file(node.data, node.site)
+    if not callable(getattr(module, "load", None)):
+        raise BadRequest(f"{node.site}'s data.py has no function load(); it returns (x, y) or (x, y, x_test, y_test)")
+    if not isinstance(getattr(module, "LABELS", None), (list, tuple)):
+        raise BadRequest(f"{node.site}'s data.py has no list LABELS: the names of the classes 0, 1, 2, …")
+    try:
+        return module.load(), [str(label) for label in module.LABELS]
+    except Exception as error:
+        raise raised(node.site, error) from None
+
+
+def imported_file(path: Path, who: str) -> Any:
+    """A person's own data.py, which may import its neighbours."""
+    if not path.is_file():
+        raise BadRequest(f"there is no file {path}; name {who}'s data.py by its full path")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module_spec = importlib.util.spec_from_file_location("undrift_own_data", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise raised(who, error) from None
+    return module
+
+
+def raised(who: str, error: Exception) -> BadRequest:
+    """In full where the person is; what leaves the site names the kind alone, because a message may quote data."""
+    say("".join(traceback.format_exception(error)))
+    return BadRequest(f"{who}'s data.py raised {type(error).__name__}; the log there has the rest")
+
+
+# ---- orders --------------------------------------------------------------------------------------------------------
+
+
+def work(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
+    head = fields(parcel.head, ORDERS)
+    home, number = Home(node.folder, head["run"]), spec.number(node.site)
+    if not home.known:
+        return Parcel({"kind": "stranger", "site": node.site})  # its folder is gone: the server calls it again
+    with home.locked():
+        session, initial, integers = home.facts()
+        if head["session"] < session:
+            return Parcel({"kind": "stranger", "site": node.site})  # sent before the server was started again
+        setup = opened(spec, node)
+        site = placed(setup, head["clients"], head["total"], initial)
+        orders = unpack_orders(parcel, site.plan, initial, {**site.model.integers(), **integers}, number)
+        replies = [done(site, setup, node, home, order) for order in orders]
+        reply = pack_replies(orders, replies, site.plan, node.site)
+        home.left(reply, orders[-1].round)
+    return reply
+
+
+def placed(setup: Setup, clients: int, total: int, initial: torch.Tensor) -> Site:
+    """The site with the numbers of the roll call and Θ⁰, so that everything equals a simulation's."""
+    site = Site(
+        replace(setup.plan, clients=clients, total=total),
+        setup.federation,
+        setup.site.model,
+        setup.site.loss,
+        setup.site.augment,
+    )
+    site.initial = initial.to(site.model.device)
+    return site
+
+
+def done(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> Reply:
+    try:
+        order.state = home.state(order.state_round)
+    except Lost as error:
+        return Reply(order.round, order.client).failed("lost", str(error))
+    reply = serve(site, order)
+    if reply.failure is not None and reply.failure.kind == "exception":
+        say(f"round {order.round}: {reply.failure.detail}\n{reply.failure.traceback}")
+        kind = reply.failure.detail.partition(":")[0]
+        return reply.failed("exception", f"{kind}; the site's log has the rest")  # a message may quote data
+    if reply.failure is None and order.work == "hold":
+        if site.plan.private is None:
+            reply.verdicts["G"] = on_own_test(site, order.vector, order.integers)
+        keep_models(site, setup, node, home, order)
+    if reply.failure is None and reply.stateful:
+        home.keep(order.round, reply.state, order.keep_round)
+    home.note(order.round, reply.notes)
+    return reply
+
+
+def on_own_test(site: Site, vector: torch.Tensor, integers: Integers) -> dict[str, float]:
+    x, y = site.federation.judged_on("global")
+    if not len(y):
+        return {}
+    with deterministic(0):
+        return metrics(mixed_logits(site, [(1.0, vector)], integers, x), y, site.loss, site.plan.classes)
+
+
+def keep_models(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> None:
+    """What the site holds after receiving this model (stage L1), for the site to use."""
+    with deterministic(0):
+        holder = Round(site, order)
+        holder.prepare()
+        mixture = [(weight, vector.cpu().clone()) for weight, vector in holder.mixture(holder.start)]
+    home.models(setup, node.site, order.round, order.vector, order.integers, mixture)

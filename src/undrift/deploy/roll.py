@@ -1,0 +1,161 @@
+"""Who is there. A site is known by its name in the operator's list, never by Flower's node ids.
+
+Every node that appears is called once (again when its SuperNode was restarted). It answers with its name, its numbers of
+samples, its label names and its layout; what differs from the server's is refused with a sentence, and the federation
+goes on without that site. A node that was registered under a name may only speak for that site; two nodes that both
+claim one site: the one that answered first keeps it while it is connected.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import undrift
+from undrift.declare import Malformed
+from undrift.deploy.border import LONGEST, Crate, Parcel, fields
+from undrift.deploy.spec import Spec, method_words
+from undrift.setup import Setup
+
+ANSWER = {
+    "kind": (str,), "site": (str,), "version": (str,), "n": (int,), "tests": (int,), "labels": (list,), "layout": (str,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A connected node: the name it was registered under ("" without one) and since when it is connected."""
+
+    name: str
+    since: str
+
+
+class Post(Protocol):
+    """Who carries parcels."""
+
+    pause: float  # seconds between two looks for answers
+
+    def nodes(self) -> Mapping[int, Seen]: ...
+    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None: ...
+    def fetch(self, tickets: Collection[str]) -> Mapping[str, Parcel | str]: ...
+
+
+@dataclass(frozen=True)
+class Member:
+    node: int
+    n: int  # training samples
+    tests: int
+
+
+class Roll:
+    """The sites that are there now, and what to tell of those that are not."""
+
+    def __init__(self, spec: Spec, post: Post, call: Parcel) -> None:
+        self.spec, self.post, self.call = spec, post, call
+        self.members: dict[str, Member] = {}
+        self.said: list[tuple[str, str]] = []  # (kind of event, sentence)
+        self.tickets: dict[str, int] = {}  # calls that are out
+        self._called: dict[int, Seen] = {}
+        self._online: Mapping[int, Seen] = {}
+        self._looked = -math.inf
+
+    def look(self, fresh: float = 0.0) -> None:
+        """Call whoever is new, and hear whoever has answered; a list of nodes younger than `fresh` seconds will do."""
+        if time.monotonic() - self._looked >= fresh:
+            self._online, self._looked = self.post.nodes(), time.monotonic()
+        for node, seen in self._online.items():
+            if self._called.get(node) != seen:
+                ticket = self.post.send(node, self.call, self.spec.deadline)
+                if ticket is not None:
+                    self._called[node], self.tickets[ticket] = seen, node
+        if self.tickets:
+            for ticket, found in self.post.fetch(list(self.tickets)).items():
+                self.hear(self.tickets.pop(ticket), found)
+
+    def wait(self, seconds: float, enough: int | None = None) -> None:
+        """Until everybody listed is there (or `enough` of those who train), or the time is over."""
+        until = time.monotonic() + seconds
+        while True:
+            self.look()
+            here = self.here()
+            if len(here) == len(self.spec.everybody) or (
+                enough is not None and len(here & set(self.spec.sites)) >= enough
+            ):
+                return
+            if time.monotonic() >= until:
+                return
+            time.sleep(self.post.pause)
+
+    def here(self) -> set[str]:
+        return {site for site, member in self.members.items() if member.node in self._online}
+
+    def node(self, site: str) -> int | None:
+        member = self.members.get(site)
+        return member.node if member is not None and member.node in self._online else None
+
+    def again(self, site: str) -> None:
+        """A site that says it does not know this run is called again."""
+        self._called.pop(self.members.pop(site).node, None)
+
+    def hear(self, node: int, found: Parcel | str) -> None:
+        seen = self._called.get(node, Seen("", ""))
+        try:
+            self.admit(node, seen, found)
+        except Malformed as wrong:
+            who = claimed(found) or seen.name or f"node {node}"
+            self.members = {site: member for site, member in self.members.items() if member.node != node}
+            self.said.append(("refused", f"{who} was refused: {wrong}"))
+
+    def admit(self, node: int, seen: Seen, found: Parcel | str) -> None:
+        if isinstance(found, str):
+            raise Malformed(found)
+        if found.head.get("kind") == "refusal":
+            raise Malformed(
+                str(fields(found.head, {"kind": (str,), "site": (str,), "sentence": (str,)})["sentence"])[:LONGEST]
+            )
+        answer, call = fields(found.head, ANSWER), self.call.head
+        site = answer["site"]
+        if site not in self.spec.everybody:
+            raise Malformed(f"there is no site {site[:40]!r} in the list {', '.join(self.spec.everybody)}")
+        if seen.name and seen.name != site:
+            raise Malformed(f"its key is registered for {seen.name}, not for {site}")
+        if answer["version"] != call["version"]:
+            raise Malformed(f"it has undrift {answer['version'][:20]}, the server {call['version']}")
+        if answer["labels"] != call["labels"]:
+            raise Malformed(f"its labels are {answer['labels']}, the server's {call['labels']}"[:LONGEST])
+        if answer["layout"] != call["layout"]:
+            raise Malformed("its model is not laid out as the server's")
+        if answer["n"] < (site in self.spec.sites) or answer["tests"] < 0:
+            raise Malformed(f"it has {answer['n']} training samples")
+        other = self.members.get(site)
+        if other is not None and other.node != node and other.node in self._online:
+            raise Malformed(f"another node that is connected speaks for {site}")
+        if other is None or other.n != answer["n"]:
+            self.said.append(
+                ("joined", f"{site} is there with {answer['n']} training and {answer['tests']} test samples")
+            )
+        self.members[site] = Member(node, answer["n"], answer["tests"])
+
+    def events(self) -> list[tuple[str, str]]:
+        said, self.said = self.said, []
+        return said
+
+
+def claimed(found: Parcel | str) -> str:
+    site = "" if isinstance(found, str) else found.head.get("site", "")
+    return site[:40] if isinstance(site, str) else ""
+
+
+def calling(spec: Spec, setup: Setup, run: str, session: int) -> Parcel:
+    """The call: what this side has, and Θ⁰."""
+    crate = Crate()
+    head: dict[str, Any] = {
+        "kind": "roll", "run": run, "session": session, "version": undrift.__version__, "parts": method_words(setup),
+        "layout": setup.plan.layout.signature, "labels": list(spec.labels),
+        "initial": crate.add("initial", setup.site.initial),
+        "integers": {name: crate.add(name, value.long()) for name, value in setup.site.model.integers().items()},
+    }  # fmt: skip
+    return Parcel(head, crate.arrays)

@@ -1,0 +1,168 @@
+"""A deployment inside one process: parcels go through bytes, sites through their own folders, only the network is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import undrift as ud
+from undrift.deploy import client, server
+from undrift.deploy.border import Parcel, opened, raw
+from undrift.deploy.roll import Seen
+from undrift.deploy.spec import Spec
+
+SITES = ("berlin", "oslo", "turin")
+SETTINGS: dict[str, Any] = {
+    "rounds": 5,
+    "epochs": 1,
+    "batch": 16,
+    "model": "mlp(8)",
+    "selection": "all",
+    "evaluate_every": 2,
+}
+DATA = """
+import numpy as np
+from pathlib import Path
+LABELS = [str(c) for c in range(10)]
+def load():
+    file = np.load(Path(__file__).with_name("data.npz"))
+    return file["x"], file["y"]
+"""
+
+
+@cache
+def slices(clients: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Digits, dealt unevenly, a fraction of them: (x, y) per site."""
+    federation = ud.federate("digits", "dirichlet(0.5)", clients=clients, seed=3)
+    return [(x[:60, :, :, 0].numpy(), y[:60].numpy()) for x, y in map(federation.train, range(clients))]
+
+
+def over_the_wire(parcel: Parcel) -> Parcel:
+    arrays = {n: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for n, t in parcel.arrays.items()}
+    return opened(parcel.text, arrays)
+
+
+@dataclass
+class InProcess:
+    """Carries parcels by calling the sites. `online` and `spoil` are the tests' hands: who is there, what goes wrong."""
+
+    spec: Spec
+    configs: dict[int, dict[str, Any]]
+    online: set[int] = field(default_factory=set)
+    names: dict[int, str] = field(default_factory=dict)
+    since: dict[int, str] = field(default_factory=dict)
+    spoil: Callable[[int, Parcel, Parcel], Parcel | str | None] | None = None
+    before: Callable[[InProcess, int, Parcel], None] | None = None
+    pause: float = 0.001
+    down: list[tuple[int, Parcel]] = field(default_factory=list)
+    up: list[tuple[int, Parcel]] = field(default_factory=list)
+    box: dict[str, Parcel | str] = field(default_factory=dict)
+
+    def nodes(self) -> dict[int, Seen]:
+        return {node: Seen(self.names.get(node, ""), self.since.get(node, "")) for node in sorted(self.online)}
+
+    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
+        ticket = f"{len(self.down)}"
+        if self.before is not None:
+            self.before(self, node, parcel)
+        self.down.append((node, parcel))
+        if node not in self.online:
+            return ticket
+        threads = torch.get_num_threads()
+        reply: Parcel | str | None = client.answer(self.spec, self.configs[node], over_the_wire(parcel))
+        assert torch.get_num_threads() == threads
+        assert isinstance(reply, Parcel)
+        self.up.append((node, reply))
+        if self.spoil is not None:
+            reply = self.spoil(node, parcel, reply)
+        if reply is not None:
+            self.box[ticket] = over_the_wire(reply) if isinstance(reply, Parcel) else reply
+        return ticket
+
+    def fetch(self, tickets: Any) -> dict[str, Parcel | str]:
+        return {ticket: self.box.pop(ticket) for ticket in tickets if ticket in self.box}
+
+
+@dataclass
+class Deployment:
+    folder: Path
+    post: InProcess
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def serve(self, **config: Any) -> Any:
+        return server.serve_run(self.post.spec, self.post, {"out": str(self.run), **config}, self.said.append)
+
+    def home(self, site: str) -> Path:
+        (home,) = (self.folder / site / "undrift").iterdir()
+        return home
+
+    def events(self) -> list[tuple[Any, ...]]:
+        from undrift.result import rows_of
+
+        return rows_of(self.run, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
+
+    def metrics(self, stage: str, data: str = "own") -> dict[tuple[int, int | None], float]:
+        from undrift.result import rows_of
+
+        query = "SELECT round, client, value FROM metrics WHERE stage=? AND data=? AND metric='accuracy'"
+        return {(round, client): value for round, client, value in rows_of(self.run, query, (stage, data))}
+
+
+def deployment(
+    folder: Path,
+    method: str = "scaffold+fliu",
+    sites: tuple[str, ...] = SITES,
+    evaluate_only: tuple[str, ...] = (),
+    **more: Any,
+) -> Deployment:
+    """Three sites (and those that only evaluate), each with its own folder."""
+    own = {name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm") if name in more}
+    everybody = (*sites, *evaluate_only)
+    for site, (x, y) in zip(everybody, slices(len(everybody)), strict=True):
+        (folder / site).mkdir(exist_ok=True)
+        np.savez(folder / site / "data.npz", x=x, y=y)
+        (folder / site / "data.py").write_text(DATA)
+    spec = Spec(
+        {**SETTINGS, "method": method, **more}, None, sites, tuple(map(str, range(10))), (1, 8, 8), evaluate_only,
+        **{"wait": 0.05, "deadline": 0.05, **own},
+    )  # fmt: skip
+    configs = {100 - k: {"site": site, "data": str(folder / site / "data.py")} for k, site in enumerate(everybody)}
+    return Deployment(folder, InProcess(spec, configs, set(configs)))
+
+
+@pytest.fixture
+def deploy(tmp_path):
+    return lambda *words, **more: deployment(tmp_path, *words, **more)
+
+
+@pytest.fixture(scope="session")
+def deploy_in():
+    return deployment
+
+
+@pytest.fixture(scope="session")
+def wire():
+    return over_the_wire
+
+
+@pytest.fixture
+def simulate():
+    """The same clients in a simulation."""
+
+    def run(method: str = "scaffold+fliu", clients: int = 3, **more: Any) -> Any:
+        own = slices(clients)
+        federation = ud.Federation.from_clients(own[:3], labels=[str(c) for c in range(10)])
+        return ud.run(method, federation, **{**SETTINGS, "out": False, **more})
+
+    return run

@@ -1,0 +1,215 @@
+"""`undrift deploy init | check | status`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from undrift.cli import command
+
+
+@pytest.fixture
+def undrift(tmp_path, monkeypatch, capfd):
+    """Run a command in an empty folder, as if Flower were installed: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("undrift.cli.deploy.require_flower", lambda: None)
+
+    def run(*words):
+        capfd.readouterr()
+        code = command([str(word) for word in words])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+INIT = (
+    "deploy",
+    "init",
+    "app",
+    "--method",
+    "scaffold+fliu",
+    "--data",
+    "digits",
+    "--sites",
+    "berlin,oslo",
+    "--rounds",
+    "3",
+)
+
+
+def site(folder: Path, n: int = 40, text: str | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    np.savez(
+        folder / "data.npz", x=np.random.default_rng(0).normal(size=(n, 8, 8)).astype("float32"), y=np.arange(n) % 10
+    )
+    (folder / "data.py").write_text(text or (folder.parent / "app" / "site" / "data.py").read_text())
+    return folder / "data.py"
+
+
+def test_init_writes_an_app_whose_code_only_imports_undrift(undrift, tmp_path):
+    code, out, err = undrift(*INIT, "--evaluate-only", "geneva", "--quorum", "2", "--deadline", "90")
+    assert code == 0, err
+    assert "leaves a site in every round: the model (7,510 numbers); scaffold's change" in out
+    for name in ("server", "client"):
+        assert (tmp_path / "app" / "undrift_app" / f"{name}.py").read_text().count("\n") == 3
+    table = tomllib.loads((tmp_path / "app" / "run.toml").read_text())
+    assert table["deploy"]["sites"] == ["berlin", "oslo"]
+    assert table["deploy"]["evaluate_only"] == ["geneva"]
+    assert table["deploy"]["quorum"] == 2
+    assert table["deploy"]["deadline"] == 90.0
+    assert table["selection"] == "all"
+    assert any(part.startswith("objective.scaffold") for part in table["parts"])
+    app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert set(app) == {"publisher", "fab-include", "components", "config"}
+    readme = (tmp_path / "app" / "README.md").read_text()
+    for word in ("--enable-supernode-auth", "--ssl-certfile", "flwr supernode register", "runs the operator's code"):
+        assert word in readme
+    assert "FLWR_TELEMETRY_ENABLED=0" in (tmp_path / "app" / "environment.sh").read_text()
+
+
+def test_init_takes_a_runs_settings_and_a_users_own_model_along(undrift, tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "import torch\ndef net():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
+    )
+    code, _, err = undrift("run", "--method", "fedprox(mu=0.3)", "--rounds", "2", "--clients", "3", "--lr", "0.02",
+                           "--model", "nets:net", "--out", "chosen", "--quiet")  # fmt: skip
+    assert code == 0, err
+    code, _, err = undrift("deploy", "init", "app", "--run", "chosen", "--sites", "a,b")
+    assert code == 0, err
+    table = tomllib.loads((tmp_path / "app" / "run.toml").read_text())
+    assert table["lr"] == 0.02
+    assert table["parts"][0].startswith("objective.fedprox(mu=0.3")
+    assert (tmp_path / "app" / "nets.py").exists()
+    assert "nets.py" in (tmp_path / "app" / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (("--sites", ","), "at least one site"),
+    (("--sites", "a,b,a"), "the site a is listed twice"),
+    (("--sites", "a b"), "a site's name is made of"),
+    (("--sites", "a,b", "--quorum", "3"), "quorum is 3; it must lie between 1 and the 2 sites"),
+    (("--sites", "a,b", "--quorum", "1.5"), "quorum is a share"),
+    (("--sites", "a,b", "--deadline", "0"), "deadline must be a number above 0"),
+    (("--sites", "a,b", "--deadline", "soon"), "--deadline must be a number"),
+    (("--sites", "a,b", "--shape", "big"), "--shape is the shape of one sample"),
+    (("--sites", "a,b", "--labels", "one"), "at least two labels"),
+    (("--sites", "a,b", "--noise", "symmetric(0.2)"), "--noise belongs to a simulation"),
+    (("--sites", "a,b", "--method", "fedfomo"), "shows sites each other's models"),
+    (("--sites", "a,b", "--method", "scafold"), "did you mean scaffold"),
+    (("--sites", "a,b", "--run", "nowhere"), "nowhere is not a run"),
+])  # fmt: skip
+def test_init_refuses_with_one_sentence(words, sentence, undrift, tmp_path):
+    code, _, err = undrift("deploy", "init", "app", "--data", "digits", *words)
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "app").exists()
+
+
+def test_init_needs_to_know_what_samples_are_and_a_folder_of_its_own(undrift, tmp_path):
+    assert "--shape 1,28,28 --labels" in undrift("deploy", "init", "app", "--sites", "a,b")[2]
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "mine").touch()
+    code, _, err = undrift(*INIT)
+    assert code == 2
+    assert "app is taken" in err
+
+
+def test_sites_may_agree_to_see_each_others_models(undrift):
+    code, _, err = undrift(*INIT[:3], "--method", "fedfomo", "--data", "digits", "--sites", "a,b", "--show-models")
+    assert code == 0, err
+
+
+def test_without_the_extra_deploying_is_refused_with_how_to_get_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert command([*INIT]) == 2
+    assert "pip install 'undrift[flower]'" in capfd.readouterr().err
+
+
+def test_check_says_what_a_round_takes_and_what_would_leave(undrift, tmp_path):
+    undrift(*INIT)
+    code, out, err = undrift("deploy", "check", "app", "--site", "oslo", "--data", site(tmp_path / "oslo"), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["site"] == "oslo, number 1 of 2"
+    assert found["samples"] == "32 to train on, 8 to judge on, each (1, 8, 8)"
+    assert "train.vector 30,040, train.objective.scaffold.change 30,040" in found["leaves"]
+    assert found["ready"] == "yes; nothing was sent"
+    assert not (tmp_path / "oslo" / "undrift").exists()
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("x = 1", "oslo's data.py has no function load()"),
+    ("1 / 0", "oslo's data.py raised ZeroDivisionError"),
+    ("LABELS = ['cat', 'dog']\ndef load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np.arange(4) % 2",
+     "oslo numbers its labels cat, dog"),
+    ("LABELS = [str(c) for c in range(10)]\ndef load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np.arange(4) + 8",
+     "labels must lie in 0…9"),
+])  # fmt: skip
+def test_check_refuses_a_data_py_that_does_not_fit(text, sentence, undrift, tmp_path):
+    undrift(*INIT)
+    code, _, err = undrift("deploy", "check", "app", "--site", "oslo", "--data", site(tmp_path / "oslo", text=text))
+    assert code == 2
+    assert sentence in err.strip().splitlines()[-1]
+
+
+def test_check_refuses_a_stranger_a_missing_file_and_a_folder_that_is_no_app(undrift, tmp_path):
+    undrift(*INIT)
+    assert (
+        "'rome' is not in this deployment's list"
+        in undrift("deploy", "check", "app", "--site", "rome", "--data", site(tmp_path / "oslo"))[2]
+    )
+    assert "there is no file" in undrift("deploy", "check", "app", "--site", "oslo", "--data", "nowhere.py")[2]
+    assert "there is no file" in undrift("deploy", "check", "elsewhere", "--site", "oslo", "--data", "data.py")[2]
+
+
+def test_check_at_the_server_looks_for_keys_and_a_free_port(undrift, tmp_path):
+    undrift(*INIT)
+    assert "make_keys.py" in undrift("deploy", "check", "app")[2]
+    (tmp_path / "app" / "keys").mkdir()
+    for name in ("ca.crt", "server.crt", "server.key", "berlin.pub", "oslo.pub"):
+        (tmp_path / "app" / "keys" / name).touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = undrift("deploy", "check", "app", "--port", port)
+        assert code == 2
+        assert f"port {port} is in use" in err
+    assert undrift("deploy", "check", "app", "--port", port)[0] == 0
+
+
+def test_status_tells_of_every_site(undrift, deploy):
+    here = deploy(evaluate_only=("geneva",), rounds=2, evaluate_every=1)
+    here.post.online.discard(99)
+    here.serve()
+    code, out, err = undrift("deploy", "status", here.run, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert [site["rounds_answered"] for site in found["sites"]] == [2, 0, 2, 0]
+    assert found["sites"][1]["last_trouble"] == "absent in round 1"
+    assert found["sites"][0]["accuracy"]["L1"] == here.metrics("L1")[1, 0]
+    page = undrift("deploy", "status", here.run)[1]
+    assert "geneva (judges)" in page
+    assert "oslo did not answer the roll call" in page
+    assert "not a run" in undrift("deploy", "status", "nowhere")[2]
+
+
+def test_the_servers_folder_is_a_run_like_any_other(undrift, deploy):
+    here = deploy(rounds=2)
+    result = here.serve()
+    code, out, err = undrift("show", here.run, "--json")
+    assert code == 0, err
+    assert json.loads(out)["model_sha256"] == result.summary["model_sha256"]
+    assert undrift("show", here.run)[0] == 0
+    import undrift as ud
+
+    with pytest.raises(Exception, match="at the sites"):
+        ud.load(here.run).personal(0)
+    assert "the flower engine runs at real sites" in undrift("run", "--engine", "flower", "--rounds", "1")[2]

@@ -1,0 +1,97 @@
+"""The same method, the same bits: a deployment's rounds against a simulation of the same clients."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import undrift as ud
+from undrift.declare import weight_in_bytes
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold+fliu", "feddyn", "fednp", "flood@bound", "apfl", "fedmr"])
+def test_the_global_vector_is_that_of_the_simulation_bit_for_bit(method, deploy, simulate):
+    deployed, simulated = deploy(method).serve(), simulate(method)
+    assert torch.equal(deployed.vector, simulated.vector)
+    assert deployed.summary["model_sha256"] == simulated.summary["model_sha256"]
+
+
+def test_stages_are_judged_at_the_sites_as_in_the_simulation(deploy, simulate):
+    here, simulated = deploy(), simulate()
+    here.serve()
+    for stage in ("L1", "L2"):
+        rows = simulated.rows(
+            "SELECT round, client, value FROM metrics WHERE stage=? AND data='own' AND metric='accuracy'", (stage,)
+        )
+        assert here.metrics(stage) == {(round, client): value for round, client, value in rows}
+    assert set(here.metrics("G")) == set(here.metrics("L1"))
+
+
+def test_every_site_ends_with_the_global_and_its_personal_model_on_disk(deploy, simulate):
+    here, simulated = deploy(), simulate()
+    here.serve()
+    x = torch.randn(5, 1, 8, 8)
+    for number, site in enumerate(("berlin", "oslo", "turin")):
+        kept = ud.load(here.home(site))
+        assert torch.equal(kept.model(x), simulated.model(x))
+        assert torch.equal(kept.personal()(x), simulated.personal(number)(x))
+
+
+def test_a_round_is_one_exchange_and_the_last_judgement_another(deploy):
+    here = deploy(rounds=4, evaluate_every=1)
+    here.serve()
+    orders = [parcel for _, parcel in here.post.down if parcel.head["kind"] == "orders"]
+    assert len(orders) == 3 * (4 + 1)
+    assert [len(parcel.head["orders"]) for parcel in orders] == [1] * 3 + [2] * 9 + [1] * 3
+    riding = orders[5]  # the judgement has everything in common with the training order it rides with
+    assert riding.head["orders"][0]["vector"] == riding.head["orders"][1]["vector"]
+
+
+def test_a_sites_log_equals_the_bytes_counted_at_the_border(deploy):
+    here = deploy()
+    here.serve()
+    border = [json.loads(line) for line in (here.run / "border.jsonl").read_text().splitlines()]
+    for node, site in ((100, "berlin"), (99, "oslo"), (98, "turin")):
+        log = [json.loads(line) for line in (here.home(site) / "left.jsonl").read_text().splitlines()]
+        assert sum(line["bytes"] for line in log) == sum(parcel.bytes for n, parcel in here.post.up if n == node)
+        counted = [line["bytes"] for line in border if line["site"] == site and line["way"] == "up"]
+        assert counted == [line["bytes"] for line in log if line["kind"] == "replies"]
+
+
+def test_only_shared_entries_and_declared_messages_travel(deploy):
+    here = deploy("scaffold", model="mlp(8)", private="head", rounds=2, evaluate_every=9)
+    result = here.serve()
+    plan = result.setup.plan
+    shared = int((~plan.private).sum())
+    assert shared == 8 * 64 + 8
+    (scaffold,) = [part for part in plan.method.parts if part.name == "scaffold"]
+    for _, parcel in here.post.up:
+        if parcel.head["kind"] == "replies" and parcel.head["replies"][0]["work"] == "train":
+            arrays = {name: tensor.numel() for name, tensor in parcel.arrays.items()}
+            assert arrays == {"train.vector": shared, "train.objective.scaffold.change": shared}
+            assert 4 * shared == weight_in_bytes(scaffold.sends, plan)
+
+
+def test_private_entries_give_the_same_bits_too(deploy, simulate):
+    more = {"model": "mlp(8)", "private": "head"}
+    deployed, simulated = deploy("scaffold+fliu", **more).serve(), simulate("scaffold+fliu", **more)
+    assert torch.equal(deployed.vector, simulated.vector)
+
+
+def test_what_parts_note_and_label_counts_stay_at_the_site(deploy):
+    here = deploy("fliu", rounds=2)
+    here.serve()
+    notes = [json.loads(line) for line in (here.home("oslo") / "notes.jsonl").read_text().splitlines()]
+    assert {note["name"] for note in notes} == {"gamma"}
+    assert not any("gamma" in parcel.text for _, parcel in here.post.up)
+
+
+def test_a_server_with_a_test_set_of_its_own_judges_g_on_it(deploy, tmp_path):
+    (tmp_path / "test.py").write_text(
+        "import numpy as np\ndef test():\n    return np.zeros((7, 8, 8), 'float32'), np.arange(7)\n"
+    )
+    here = deploy("fedavg", rounds=2)
+    result = here.serve(data=str(tmp_path / "test.py"))
+    assert result.summary["accuracy"] in [k / 7 for k in range(8)]

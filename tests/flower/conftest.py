@@ -1,0 +1,248 @@
+"""Real federations on loopback: a SuperLink with TLS and node authentication, SuperNodes with their own keys and data.
+
+A round costs seconds of polling and process start, so a federation carries several events, and a test reads its record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import undrift as ud
+from undrift.deploy import keys
+from undrift.deploy.init import init
+from undrift.result import rows_of
+
+BIN = Path(sys.executable).parent
+SITES = ("berlin", "oslo", "turin")
+SETTINGS = {"epochs": 1, "batch": 16, "model": "mlp(16)", "evaluate_every": 1}
+DATA = """
+import numpy as np
+from pathlib import Path
+LABELS = [str(c) for c in range(10)]
+def load():
+    file = np.load(Path(__file__).with_name("data.npz"))
+    return file["x"], file["y"]
+"""
+
+
+def slices(data: str = "digits", clients: int = 3, most: int = 200) -> list[tuple[np.ndarray, np.ndarray]]:
+    federation = ud.federate(data, "dirichlet(0.5)", clients=clients, seed=3)
+    return [(x[:most, :, :, 0].numpy(), y[:most].numpy()) for x, y in map(federation.train, range(clients))]
+
+
+def free_port() -> int:
+    """One that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Loopback:
+    """One SuperLink, some SuperNodes, runs one after another. Every process that it starts, it stops."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.app = folder, folder / "app"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = 0
+        self.home = folder / "flower"
+        self.home.mkdir()
+        self.env = {
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4", "UNDRIFT_CHECKPOINT_EVERY": "1",
+        }  # fmt: skip
+
+    # ---- setting up ------------------------------------------------------------------------------------------
+
+    def make(
+        self, method: str = "scaffold+fliu", sites: tuple[str, ...] = SITES, data: str = "digits", **more: Any
+    ) -> Loopback:
+        words = {"sites": list(sites), "labels": [str(c) for c in range(10)]}
+        words |= {name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more}
+        own = slices(data, len(sites) + len(words.get("evaluate_only", [])))
+        words["shape"] = [1, *own[0][0].shape[1:]]
+        init(self.app, {**SETTINGS, "method": method, **more}, {"wait": 60.0, "deadline": 60.0, **words})
+        keys.make(self.app, ["localhost", "127.0.0.1"])
+        for site, (x, y) in zip([*sites, *words.get("evaluate_only", [])], own, strict=True):
+            (self.folder / site).mkdir()
+            np.savez(self.folder / site / "data.npz", x=x, y=y)
+            self.data_py(site, DATA)
+        return self
+
+    def data_py(self, site: str, text: str) -> None:
+        (self.folder / site / "data.py").write_text(text)
+
+    # ---- processes -------------------------------------------------------------------------------------------
+
+    def start(self, name: str, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+        program = str(BIN / words[0]) if (BIN / words[0]).exists() else words[0]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [program, *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env or self.env,
+                cwd=cwd or self.folder, start_new_session=True, preexec_fn=die_with_us,
+            )  # fmt: skip
+
+    def ended(self, name: str) -> bool:
+        return self.processes[name].poll() is not None
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def kill(self, name: str, how: int = signal.SIGKILL) -> None:
+        """A process we started, and the group that it leads."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        process.wait(timeout=20)
+
+    def stop(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    def superlink(self) -> None:
+        self.port = self.port or free_port()
+        place = self.app / "keys"
+        (self.home / "config.toml").write_text(
+            f'[superlink.undrift]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{place / "ca.crt"}"\n'
+        )
+        self.start(
+            "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
+            "--ssl-ca-certfile", str(place / "ca.crt"), "--ssl-certfile", str(place / "server.crt"),
+            "--ssl-keyfile", str(place / "server.key"), "--enable-supernode-auth",
+            "--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation",
+        )  # fmt: skip
+        self.until(lambda: connects(self.port), "the SuperLink to listen", 60)
+
+    def register(self, site: str, key: str | None = None) -> None:
+        done = self.flwr(
+            "supernode", "register", str(self.app / "keys" / f"{key or site}.pub"), "undrift", "--name", site
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def node(self, site: str, key: Path | None = None, **more: str) -> None:
+        words = {"site": site, "data": str(self.folder / site / "data.py"), **more}
+        self.start(
+            site, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates",
+            str(self.app / "keys" / "ca.crt"), "--auth-supernode-private-key", str(key or self.app / "keys" / site),
+            "--host", "127.0.0.1", "--port", str(free_port()),
+            "--node-config", " ".join(f'{name}="{value}"' for name, value in words.items()),
+        )  # fmt: skip
+
+    def flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(BIN / "flwr"), *words], capture_output=True, text=True, env=self.env, timeout=120)
+
+    def run(self, out: str = "run", **config: Any) -> None:
+        """Start a run; `self.log("run")` is what its operator sees."""
+        words = {"out": str(self.folder / out), **config}
+        text = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in words.items())
+        self.start(out, "flwr", "run", str(self.app), "undrift", "--stream", "-c", text)
+
+    def processes_of(self, name: str, program: str) -> list[int]:
+        """Those in the group of a process we started that run a program."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if os.getpgid(int(place.name)) == self.processes[name].pid and any(
+                    w.endswith(program) for w in words[:2]
+                ):
+                    found.append(int(place.name))
+        return found
+
+    def free_port(self) -> int:
+        return free_port()
+
+    def listens(self, port: str) -> bool:
+        return connects(int(port))
+
+    # ---- waiting and reading ---------------------------------------------------------------------------------
+
+    def until(self, reached: Callable[[], Any], what: str, seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while not reached():
+            if time.monotonic() > end:
+                tails = "\n".join(
+                    f"--- {p.name}\n{p.read_text(errors='replace')[-2500:]}" for p in self.folder.glob("*.log")
+                )
+                raise AssertionError(f"waited {seconds} s for {what}\n{tails}")
+            time.sleep(0.2)
+
+    def rounds(self, out: str = "run") -> int:
+        with contextlib.suppress(Exception):
+            return rows_of(self.folder / out, "SELECT COUNT(*) FROM rounds")[0][0]
+        return 0
+
+    def until_round(self, number: int, out: str = "run", seconds: float = 120) -> None:
+        self.until(lambda: self.rounds(out) >= number, f"round {number} of {out}", seconds)
+
+    def until_finished(self, out: str = "run", seconds: float = 200) -> None:
+        self.until(lambda: (self.folder / out / "model.safetensors").exists(), f"the end of {out}", seconds)
+        self.until(lambda: "finished after round" in self.log(out), f"{out} to say so", 30)
+        self.kill(out)
+
+    def events(self, out: str = "run") -> list[tuple[Any, ...]]:
+        return rows_of(self.folder / out, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
+
+    def home_of(self, site: str, out: str = "run") -> Path:
+        run = json.loads((self.folder / out / "roll.json").read_text())["run"]
+        return self.folder / site / "undrift" / run
+
+    def left(self, site: str, out: str = "run") -> int:
+        lines = (self.home_of(site, out) / "left.jsonl").read_text().splitlines()
+        return sum(line["bytes"] for line in map(json.loads, lines) if line["kind"] == "replies")
+
+    def counted(self, site: str, out: str = "run") -> int:
+        lines = (self.folder / out / "border.jsonl").read_text().splitlines()
+        return sum(line["bytes"] for line in map(json.loads, lines) if line["site"] == site and line["way"] == "up")
+
+
+def die_with_us() -> None:
+    """However the tests end, nothing of a federation stays behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def connects(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.fixture
+def loopback(tmp_path):
+    place = Loopback(tmp_path)
+    try:
+        yield place
+    finally:
+        place.stop()
+
+
+@pytest.fixture
+def simulate():
+    """The same clients in a simulation."""
+
+    def run(
+        method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any
+    ) -> Any:
+        own = slices(data, clients)
+        federation = ud.Federation.from_clients(own[: only or clients], labels=[str(c) for c in range(10)])
+        return ud.run(method, federation, **{**SETTINGS, "selection": "all", "out": False, **more})
+
+    return run

@@ -1,0 +1,157 @@
+"""Real SuperLink, real SuperNodes, TLS and node authentication: the same bits as a simulation, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+import torch
+
+import undrift as ud
+from undrift.cli import command
+from undrift.store import trees
+
+pytestmark = pytest.mark.flower
+SITES = ("berlin", "oslo", "turin")
+
+
+def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_has_its_model(loopback, simulate, capfd):
+    """The ServerApp is killed (-9) and the same command goes on; a site with an unknown key is kept out by the SuperLink."""
+    loopback.make(rounds=5, evaluate_only=["lima"], wait=45.0).superlink()
+    for site in SITES:
+        loopback.register(site)
+    for site in (*SITES, "lima"):
+        loopback.node(site)
+    loopback.run()
+    loopback.until_round(2)
+    for process in loopback.processes_of("superlink", "flwr-serverapp"):
+        os.kill(process, signal.SIGKILL)
+    loopback.kill("run")
+    loopback.run()
+    loopback.until_finished()
+    simulated = simulate(rounds=5, clients=4, only=3)
+    assert torch.equal(ud.load(loopback.folder / "run").vector, simulated.vector)
+    x = torch.randn(5, 1, 8, 8)
+    for number, site in enumerate(SITES):
+        kept = ud.load(loopback.home_of(site))
+        assert torch.equal(kept.model(x), simulated.model(x))
+        assert torch.equal(kept.personal()(x), simulated.personal(number)(x))
+        assert loopback.left(site) >= loopback.counted(site) > 0  # what was in flight when the server died left, too
+    events = loopback.events()
+    assert "resumed" in [kind for _, _, kind, _ in events]
+    assert any(detail == "lima did not answer the roll call" for *_, detail in events)
+    capfd.readouterr()
+    assert command(["deploy", "status", str(loopback.folder / "run")]) == 0
+    said = capfd.readouterr().out
+    assert "5 of 5 rounds" in said
+    assert re.search(r"oslo +5 ", said), said
+    assert re.search(r"lima \(judges\) +0 +— ", said), said
+
+
+SPOILT = """
+import torch
+from undrift.deploy import client
+from undrift.deploy.border import Parcel
+whole = client.pack_replies
+def spoilt(orders, replies, plan, site):
+    parcel, round = whole(orders, replies, plan, site), orders[-1].round
+    if site == "berlin" and round == 0:
+        return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"] * float("nan")})
+    if site == "berlin" and round == 2:
+        return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"][:-1]})
+    if site == "oslo" and round == 1:
+        raise RuntimeError("the answer is lost, the state is written")
+    return parcel
+client.pack_replies = spoilt
+"""
+
+
+def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost(loopback):
+    """NaN, wrong shapes, a lost answer, another label order and a late joiner, a node killed and back, the SuperLink killed."""
+    sites = (*SITES, "lima")
+    loopback.make(rounds=8, sites=sites, quorum=1, deadline=60.0, wait=45.0).superlink()
+    good = (loopback.folder / "lima" / "data.py").read_text()
+    for site in ("berlin", "oslo"):
+        loopback.data_py(site, good + SPOILT)
+    loopback.data_py("lima", good.replace("range(10)", "reversed(range(10))"))
+    for site in sites:
+        loopback.register(site)
+        loopback.node(site)
+    loopback.run(wait=30.0)
+    loopback.until_round(3)
+    loopback.kill("turin")
+    loopback.kill("lima", signal.SIGTERM)
+    loopback.data_py("lima", good)
+    loopback.node("lima")
+    loopback.until_round(4, seconds=150)
+    loopback.node("turin")
+    loopback.until_round(6, seconds=200)
+    loopback.kill("superlink")
+    loopback.kill("run")
+    loopback.superlink()
+    loopback.run()
+    loopback.until_finished(seconds=250)
+    result = ud.load(loopback.folder / "run")
+    assert result.summary["rounds"] == 8
+    events = [(kind, detail) for _, _, kind, detail in loopback.events()]
+    for kind, sentence in (
+        ("nonfinite", "the client answered with a nonfinite result"),
+        ("malformed", "berlin: train.vector has shape (1209,) instead of (1210,)"),
+        ("broken", "oslo: RuntimeError; the site's log has the rest"),
+        ("refused", "lima was refused: lima numbers its labels 9, 8, 7"),
+        ("absent", "lima did not answer the roll call"),
+        ("joined", "lima is there with"),
+        ("late", "turin did not answer within 60 s"),
+        ("resumed", "from the checkpoint before round"),
+    ):
+        assert any(k == kind and sentence in detail for k, detail in events), (kind, sentence, events)
+    assert "the answer is lost, the state is written" in loopback.log("oslo")
+    for site in sites:
+        assert (loopback.home_of(site) / "personal.safetensors").exists()
+    # Turin came back with the state it had, and c is the mean of the committed c_k on the sites' own disks.
+    versions = {number: result.world.versions["state", number] for number in range(4)}
+    assert versions == dict.fromkeys(range(4), 7)
+    c = result.world.memories["objective.scaffold"]
+    states = [loopback.home_of(site) / "states" / f"{versions[k]:08d}.safetensors" for k, site in enumerate(sites)]
+    controls = [trees.load(path.read_bytes())["parts"]["objective.scaffold"] for path in states]
+    assert torch.allclose(c, torch.stack(controls).mean(0), atol=1e-5)
+
+
+@pytest.mark.data
+def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate):
+    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=["geneva"]).superlink()
+    for site in (*SITES, "geneva"):
+        loopback.register(site)
+        loopback.node(site)
+    loopback.run()
+    loopback.until_finished()
+    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=4, only=3)
+    result = ud.load(loopback.folder / "run")
+    assert torch.equal(result.vector, simulated.vector)
+    judged = result.rows(
+        "SELECT stage FROM metrics WHERE client = 3 AND round = 1 AND metric = 'accuracy' ORDER BY stage"
+    )
+    assert judged == [("G",), ("L1",)]
+    x = torch.randn(2, 1, 28, 28)
+    assert torch.equal(ud.load(loopback.home_of("geneva")).model(x), simulated.model(x))
+
+
+def test_messages_become_flower_records_and_back():
+    import numpy as np
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    from undrift.declare import Malformed
+    from undrift.deploy.border import Parcel
+    from undrift.deploy.wire import parcel_of, records
+
+    parcel = Parcel({"kind": "orders", "x": 0.1}, {"v": torch.randn(7), "n": torch.arange(3)})
+    again = parcel_of(records(parcel))
+    assert again.head == parcel.head
+    assert all(torch.equal(again.arrays[name], parcel.arrays[name]) for name in ("v", "n"))
+    pickled = RecordDict({"head": ConfigRecord({"text": "{}"}), "arrays": ArrayRecord({"v": Array(np.zeros(3))})})
+    with pytest.raises(Malformed, match="serialised as"):
+        parcel_of(pickled)
+    with pytest.raises(Malformed, match="lacks its record"):
+        parcel_of(RecordDict({}))
