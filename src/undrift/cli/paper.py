@@ -145,10 +145,10 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
             print(f"\n{title}\n{text_table(table)}", file=eyes)
         if asked.reductions:
             print("\nThe printed numbers are not comparable: this run is smaller than the paper's.", file=eyes)
-        for one in found:
-            print(f"\n{one.outcome.upper():5}  {one.claim.sentence}\n       {one.why}", file=eyes)
-        for row in (row for row in rows if "failed" in row):
-            print(f"\nfailed: {row['row']}, {row['column']}: {row['failed']}", file=eyes)
+        for verdict in found:
+            print(f"\n{verdict.outcome.upper():5}  {verdict.claim.sentence}\n       {verdict.why}", file=eyes)
+        for lost in (row for row in rows if "failed" in row):
+            print(f"\nfailed: {lost['row']}, {lost['column']}: {lost['failed']}", file=eyes)
         print(f"\n{took:.1f} s; report: {page}", file=eyes)
     if json:
         print(json_module.dumps({

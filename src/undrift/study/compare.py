@@ -148,7 +148,9 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
         before = read(folder)
         if before.options != told(asked)["options"] or before.grid != told(asked)["grid"]:
             raise BadRequest(f"the options are not those of {folder}; resume it with the same ones, or start another")
-        mine, theirs = ([entry.label for entry in entries] for entries in (in_file(told(asked)["methods"]), before.entries))
+        mine, theirs = (
+            [entry.label for entry in entries] for entries in (in_file(told(asked)["methods"]), before.entries)
+        )
         if mine[: len(theirs)] != theirs:
             raise BadRequest(f"{folder} compares {', '.join(theirs)}, in this order; more may follow, none be left out")
     elif out is None:
@@ -204,33 +206,20 @@ def read(folder: Path) -> Comparison:
 def carried_out(
     asked: Comparison, folder: Path, onlooker: Onlooker | None = None, federation: Federation | None = None
 ) -> Compared:
-    """Run what is not there yet."""
+    """Run what is not there yet: where there is a grid its points on the first seed, then every method on every seed."""
     federations = Federations(federation)
     asked, seconds = ready(asked, federations, onlooker or Onlooker())
-    apart = {name: asked.options[name] for name in ("engine", "workers", "device") if name in asked.options}
-    alone = apart.get("engine", "auto") in ("processes", "ray") or apart.get("device", "auto") not in ("auto", "cpu")
-    how: dict[str, Any] = {"together": False} if alone else {"cores": apart.get("workers")}
-    if not alone and apart.get("workers", 1) > 1:
-        how["together"] = True
-    if not alone:
-        asked = replace(asked, options={k: v for k, v in asked.options.items() if k not in ("workers", "engine")})
+    asked, how = manner(asked)
     numbers = range(len(asked.entries))
-    first, tried, took = asked.seeds[0], list[Row](), 0.0
+    chosen, tried, took = [dict[str, Any]() for _ in numbers], list[Row](), 0.0
     try:
-        chosen: dict[int, dict[str, Any]] = {number: {} for number in numbers}
         if asked.grid:
-            grid = {
-                n: [asked.task(n, first, point, seconds[n]) for point in asked.points(asked.entries[n])]
-                for n in numbers
-            }
-            tried, took = finish(
-                [task for tasks in grid.values() for task in tasks], folder, federations, onlooker, **how
-            )
-            found = iter(tried)
-            for n, tasks in grid.items():
-                rows = [next(found) for _ in tasks]
-                best = max(rows, key=lambda row: validated(row))
-                chosen[n] = dict(best.get("chosen", {}))
+            points = [(n, point) for n in numbers for point in asked.points(asked.entries[n])]
+            search = [asked.task(n, asked.seeds[0], point, seconds[n]) for n, point in points]
+            tried, took = finish(search, folder, federations, onlooker, **how)
+            for n in numbers:
+                mine = [(validated(row), point) for (m, point), row in zip(points, tried) if m == n]
+                chosen[n] = max(mine, key=lambda one: one[0])[1]
         tasks = [asked.task(n, seed, chosen[n], seconds[n]) for seed in asked.seeds for n in numbers]
         order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))  # longest first within a seed
         rows, more = finish(order, folder, federations, onlooker, **how)
@@ -238,6 +227,18 @@ def carried_out(
         raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift compare --resume {folder}` goes on") from None
     by_task = {task.name: row for task, row in zip(order, rows)}
     return Compared([by_task[task.name] for task in tasks], folder, took + more, tried)
+
+
+def manner(asked: Comparison) -> tuple[Comparison, dict[str, Any]]:
+    """How the runs are spread. An engine that spreads itself, or a GPU, takes one run at a time; otherwise `workers` is how
+    many runs there are at a time, and the runs themselves are not told."""
+    from undrift.setup import chosen_device
+
+    engine, device, workers = (asked.options.get(name) for name in ("engine", "device", "workers"))
+    if engine in ("processes", "ray") or chosen_device(device or "auto").type != "cpu":
+        return asked, {"together": False}
+    options = {key: value for key, value in asked.options.items() if key not in ("engine", "workers")}
+    return replace(asked, options=options), {"cores": workers, "together": True if workers and workers > 1 else None}
 
 
 def validated(row: Row) -> float:
