@@ -9,6 +9,7 @@ update.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ from undrift.orders import Failure, Order, Reply
 from undrift.vector import Integers
 
 KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # of failures that a site may name
-METRICS = ("accuracy", "loss", "f1_macro", "f1_weighted", "balanced_accuracy")
+METRIC = re.compile(r"[\w:.@-]{1,40}")  # the name of one
+MOST_METRICS = 200
 
 
 # ---- packing -------------------------------------------------------------------------------------------------------
@@ -256,11 +258,11 @@ def unpack_reply(reader: Reader, words: Any, order: Order, most: int, norm: floa
 
 def verdicts(words: Any) -> dict[str, dict[str, float]]:
     for data, found in words.items():
-        if data not in ("own", "G") or not isinstance(found, dict):
-            raise Malformed(f"it judges on {data!r}")
+        if data not in ("own", "G") or not isinstance(found, dict) or len(found) > MOST_METRICS:
+            raise Malformed(f"it judges on {data[:40]!r}")
         for name, value in found.items():
-            if name not in METRICS or isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise Malformed(f"it judges by {name!r}")
+            if not METRIC.fullmatch(name) or isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise Malformed(f"it judges by {name[:40]!r}")
     return {data: {name: float(value) for name, value in found.items()} for data, found in words.items()}
 
 

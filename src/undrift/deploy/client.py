@@ -22,13 +22,11 @@ from undrift.deploy.home import Home, Lost
 from undrift.deploy.parcel import LONGEST, Parcel, fields
 from undrift.deploy.spec import Spec, at_site, method_words
 from undrift.errors import BadRequest
-from undrift.evaluate.judge import mixed_logits
-from undrift.evaluate.metrics import metrics
+from undrift.evaluate import judge
 from undrift.local import Round, serve
 from undrift.orders import Order, Reply
 from undrift.setup import Setup
 from undrift.site import Site
-from undrift.vector import Integers
 
 CALL = {
     "kind": (str,), "run": (str,), "session": (int,), "version": (str,), "parts": (list,), "layout": (str,),
@@ -199,20 +197,13 @@ def done(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> Repl
         return reply.failed("exception", f"{kind}; the site's log has the rest")  # a message may quote data
     if reply.failure is None and order.work == "hold":
         if site.plan.private is None:
-            reply.verdicts["G"] = on_own_test(site, order.vector, order.integers)
+            with deterministic(0):
+                reply.verdicts["G"] = judge.client(site, order, [(1.0, order.vector)], order.integers).get("own", {})
         keep_models(site, setup, node, home, order)
     if reply.failure is None and reply.stateful:
         home.keep(order.round, reply.state, order.keep_round)
     home.note(order.round, reply.notes)
     return reply
-
-
-def on_own_test(site: Site, vector: torch.Tensor, integers: Integers) -> dict[str, float]:
-    x, y = site.federation.judged_on("global")
-    if not len(y):
-        return {}
-    with deterministic(0):
-        return metrics(mixed_logits(site, [(1.0, vector)], integers, x), y, site.loss, site.plan.classes)
 
 
 def keep_models(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> None:
