@@ -50,3 +50,17 @@ def test_the_picture_of_a_federation_has_a_mark_per_non_zero_cell(tmp_path, caps
     assert "ERROR" not in console.upper(), console
     section = document[document.index('id="holdings"') : document.index('id="sizes"')]
     assert len(re.findall(r'<path class="point"', section)) == sum(n > 0 for row in counts for n in row)
+
+
+def test_the_page_of_a_run_has_its_traces_drawn(tmp_path):
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    method = "flood(T=1)+fedbss(T1=0)+fedfomo@bound"
+    words = ["run", "--method", method, "--rounds", "3", "--clients", "5", "--out", str(run), "--quiet"]
+    assert command(words) == 0
+    assert command(["show", str(run), "--html", str(page)]) == 0
+    document, console = opened(page, tmp_path)
+    assert "ERROR" not in console.upper(), console
+    for name in ("sampling-flood-scores", "sampling-fedbss-survey", "personalize-fedfomo-weights", "weighting-bound-u",
+                 "weighting-bound-weight_against"):  # fmt: skip
+        section = document[document.index(f'id="{name}"') :].split("</section>")[0]
+        assert "<svg" in section, name
