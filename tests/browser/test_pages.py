@@ -63,3 +63,17 @@ def test_a_runs_page_draws_every_figure_of_its_record(tmp_path):
     for name in ("stages", "scatter-l1", "scatter-l2", "clients", "weights", "drift", "confusion", "embedding", "gradients"):
         place = document.index(f'id="{name}"') if f'id="{name}"' in document else document.index(f"id='{name}'")
         assert "main-svg" in document[place : place + 20000], name
+
+
+def test_the_page_of_a_run_has_its_traces_drawn(tmp_path):
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    method = "flood(T=1)+fedbss(T1=0)+fedfomo@bound"
+    words = ["run", "--method", method, "--rounds", "3", "--clients", "5", "--out", str(run), "--quiet"]
+    assert command(words) == 0
+    assert command(["show", str(run), "--html", str(page)]) == 0
+    document, console = opened(page, tmp_path)
+    assert "ERROR" not in console.upper(), console
+    for name in ("sampling-flood-scores", "sampling-fedbss-survey", "personalize-fedfomo-weights", "weighting-bound-u",
+                 "weighting-bound-weight_against"):  # fmt: skip
+        section = document[document.index(f'id="{name}"') :].split("</section>")[0]
+        assert "<svg" in section, name
