@@ -161,7 +161,7 @@ def finite(value: Any, size: int) -> torch.Tensor:
     if not value.is_floating_point():
         raise Malformed(f"has dtype {value.dtype} instead of float32")
     value = value.detach().to(device="cpu", dtype=torch.float32, copy=True)
-    if not torch.isfinite(value).all():
+    if not (math.isfinite(value.sum()) or torch.isfinite(value).all()):  # the sum is ten times cheaper, and NaN shows
         raise Malformed("has a value that is not finite")
     return value
 

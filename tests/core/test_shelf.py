@@ -43,7 +43,7 @@ def resident() -> float:
 def test_a_thousand_clients_models_on_the_shelf_leave_the_servers_memory_flat(text, tmp_path):
     """lenet5 is 0.25 MB. Twenty rounds of twenty clients put 99 MB (fedfomo) or more (fedcda, up to three models a client)
     on the shelf; the store may hold 16 MB of it."""
-    clients, cohort, warm, rounds = 1000, 20, 10, 30
+    clients, cohort, rounds = 1000, 20, 30
     draw = np.random.default_rng(0)
     x = torch.from_numpy(draw.standard_normal((2 * clients, 28, 28, 1), dtype=np.float32))
     y = torch.arange(2 * clients) % 10
@@ -61,8 +61,8 @@ def test_a_thousand_clients_models_on_the_shelf_leave_the_servers_memory_flat(te
         world = after
         if vault.due(world):
             vault.checkpoint(world)
-        memory.append(resident())
+        memory += [resident()] if world.round % 5 == 0 else []
     seen = len({client for kind, client in world.versions if kind.startswith("shelf/")})
     vault.close()
     assert seen > 400
-    assert max(memory[warm:]) - max(memory[:warm]) < 25, memory
+    assert max(memory[2:]) - max(memory[:2]) < 25, memory
