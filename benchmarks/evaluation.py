@@ -27,7 +27,7 @@ from undrift.result import Result
 from undrift.setup import prepare
 from undrift.store.vault import Vault
 
-OPTIONS = {"method": "fliu", "model": "lenet5", "cohort": 1.0, "epochs": 1, "rounds": 1, "evaluate_clients": "all",
+OPTIONS = {"method": "fliu", "model": "lenet5", "cohort": 1.0, "epochs": 1, "rounds": 1, "lr": 0.01, "evaluate_clients": "all",
            "evaluate_every": 10**6, "out": False}  # fmt: skip
 
 

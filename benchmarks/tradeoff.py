@@ -83,20 +83,23 @@ def main() -> None:
     parser.add_argument("--model", default="lenet5")
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=0.05)
     given = parser.parse_args()
     options = {
         "data": given.data, "partition": 'pathological(2, form="fliu")', "clients": given.clients, "model": given.model,
-        "cohort": 1.0, "epochs": 1, "rounds": given.rounds, "evaluate_every": given.rounds, "seed": 0,
-        "lr": 0.01,  # at the default 0.05 with momentum 0.9 this network dies in the first round
+        "cohort": 1.0, "epochs": 1, "rounds": given.rounds, "evaluate_every": given.rounds, "lr": given.lr, "seed": 0,
     }  # fmt: skip
     runs = {}
     for number, (name, method) in enumerate(METHODS.items()):
         runs[name] = {**finished(Path(given.out) / f"{number}-{method}", method, options), "method": name}
     table = stage_table(list(runs.values()))
     print(f"\n{text_table(table)}\n\n{legend()}")
+    for name, summary in runs.items():
+        if summary["failures"]:
+            print(f"{name}: {len(summary['failures'])} times a client was left out; first: {summary['failures'][0]}")
     place = Path(given.figure)
     place.parent.mkdir(parents=True, exist_ok=True)
-    kept = {name: {"method": METHODS[name], **{key: summary[key] for key in ("rounds", "seconds", "accuracy", "stages")}}
+    kept = {name: {"method": METHODS[name], **{key: summary[key] for key in ("rounds", "seconds", "accuracy", "stages", "failures")}}
             for name, summary in runs.items()}  # fmt: skip
     place.with_suffix(".json").write_text(
         json.dumps({"options": options, "runs": kept}, indent=1, ensure_ascii=False) + "\n"
