@@ -60,7 +60,8 @@ def run(
     keeper = Keeper(asked, onlooker or Onlooker(), results)
     tasks = asked.tasks(expected(asked, federations, keeper))
     together = True if workers is not None and workers > 1 else None
-    order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))
+    place = {column.name: number for number, column in enumerate(asked.columns)}  # few federations at a time
+    order = sorted(tasks, key=lambda task: (task.row["seed"], place[task.row["column"]], -task.seconds))
     rows, took = finish(order, folder, federations, keeper, workers, together)
     by_name = {task.name: row for task, row in zip(order, rows)}
     return [with_values(asked.preset, by_name[task.name]) for task in tasks], took
@@ -74,6 +75,7 @@ def expected(asked: papers.Scaled, federations: Federations, onlooker: Onlooker)
     found, said = {}, set[tuple[str, str]]()
     for task in replace(asked, seeds=asked.seeds[:1]).tasks():
         place = (task.row["row"], task.row["column"])
+        federations.keep([task])
         try:
             setup = prepare(from_keywords({**task.settings, "method": task.method}), federations.of(task.settings))
         except BadRequest as error:
