@@ -43,8 +43,8 @@ def compare(
         asked, folder = found_again(methods or [], given, out, seeds, repeat, grid)
     else:
         if not methods:
-            raise BadRequest("name at least one method, such as fedavg")
-        asked = planned([parsed(method) for method in methods], given, seeds or 1, repeat, read_grid(grid))
+            raise BadRequest("compare needs at least one method, such as fedavg")
+        asked = planned([parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid))
         folder = home(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
     present(done, json, quiet)
@@ -65,7 +65,7 @@ def found_again(
         raise BadRequest("--resume needs the comparison's folder: undrift compare --resume FOLDER")
     before = read_comparison(Path(out))
     if methods or given or grid:
-        asked = planned([parsed(method) for method in methods], given, seeds or 1, repeat, read_grid(grid))
+        asked = planned([parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid))
     else:
         if any(
             str(one).startswith("object:") for one in [*(e.method for e in before.entries), *before.options.values()]
@@ -75,7 +75,7 @@ def found_again(
             return before, Path(out)
         first, data_seed = before.seeds[0]
         options = {**before.options, "seed": first, "data_seed": None if first == data_seed else data_seed}
-        asked = planned(before.entries, options, seeds or 1, repeat, before.grid)
+        asked = planned(before.entries, options, 1 if seeds is None else seeds, repeat, before.grid)
     return asked, home(asked, out, resume=True)
 
 

@@ -5,6 +5,7 @@ None of these depends on the method, so runs with the same seed differ in the me
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import tomllib
@@ -208,7 +209,11 @@ def carried_out(
 ) -> Compared:
     """Run what is not there yet: where there is a grid its points on the first seed, then every method on every seed."""
     federations = Federations(federation)
-    asked, seconds = ready(asked, federations, onlooker or Onlooker())
+    try:
+        asked, seconds = ready(asked, federations, onlooker or Onlooker())
+    except BadRequest:
+        withdrawn(folder)
+        raise
     asked, how = manner(asked)
     numbers = range(len(asked.entries))
     chosen, tried, took = [dict[str, Any]() for _ in numbers], list[Row](), 0.0
@@ -227,6 +232,15 @@ def carried_out(
         raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift compare --resume {folder}` goes on") from None
     by_task = {task.name: row for task, row in zip(order, rows)}
     return Compared([by_task[task.name] for task in tasks], folder, took + more, tried)
+
+
+def withdrawn(folder: Path) -> None:
+    """What was refused before its first run leaves no folder behind."""
+    if [path.name for path in folder.iterdir()] == ["compare.toml"]:
+        (folder / "compare.toml").unlink()
+        folder.rmdir()
+        with contextlib.suppress(OSError):  # others live there
+            folder.parent.rmdir()
 
 
 def manner(asked: Comparison) -> tuple[Comparison, dict[str, Any]]:
