@@ -25,8 +25,9 @@ def level(trace: Trace) -> Any:
     banded(fig, lines)
     rounds = some(sorted(trace.values), ROUNDS)
     cells = [[trace.values[round].get(client) for round in rounds] for client in clients[:CLIENTS]]
-    fig.add_heatmap(x=[r + 1 for r in rounds], y=clients[:CLIENTS], z=cells, row=2, col=1, **bar())
-    return fig
+    fig.add_heatmap(x=[r + 1 for r in rounds], y=clients[:CLIENTS], z=cells, row=2, col=1, colorscale=SCALE,
+                    colorbar={"len": 0.45, "y": 0.2})  # fmt: skip
+    return fig.update_yaxes(type="category", row=2, col=1)  # or cells would grow over the ids of others
 
 
 def quantiles(trace: Trace) -> Any:
@@ -38,7 +39,7 @@ def quantiles(trace: Trace) -> Any:
     low, lower, middle, upper, high = ([last[client][i] for client in clients] for i in range(5))
     fig.add_box(x=clients, lowerfence=low, q1=lower, median=middle, q3=upper, upperfence=high, row=2, col=1,
                 marker={"color": COLOURS[0]}, showlegend=False)  # fmt: skip
-    return fig.update_xaxes(title="client, last round", row=2, col=1)
+    return fig.update_xaxes(title="client, last round", type="category", row=2, col=1)
 
 
 def curve(trace: Trace) -> Any:
@@ -82,6 +83,7 @@ def maps(trace: Trace, across: str, cells: Any) -> Any:
         columns = sorted({column for row in rows.values() for column in row})
         z = [[row.get(column) for column in columns] for row in rows.values()]
         stops.append((round, [go.Heatmap(x=columns, y=list(rows), z=z, colorscale=SCALE)]))
+    fig.update_xaxes(type="category").update_yaxes(type="category")
     return with_slider(fig, stops)
 
 
@@ -156,7 +158,7 @@ def two_rows(trace: Trace, below: str) -> Any:
     from plotly.subplots import make_subplots
 
     fig = make_subplots(rows=2, cols=1, vertical_spacing=0.13, figure=figure(heading(trace), "", trace.name))
-    fig.update_layout(height=620, legend={"y": 1.06, "x": 0.3, "traceorder": "reversed"})
+    fig.update_layout(height=640, margin={"t": 80}, legend={"y": 1.08, "x": 0.0, "traceorder": "reversed"})
     fig.update_xaxes(title="round")
     return fig.update_yaxes(title=below, row=2, col=1)
 
@@ -171,10 +173,6 @@ def banded(fig: Any, lines: dict[int, list[float]]) -> None:
         )  # fmt: skip
 
 
-def bar() -> dict[str, Any]:
-    return {"colorscale": SCALE, "colorbar": {"len": 0.45, "y": 0.2}}
-
-
 def with_slider(fig: Any, stops: list[tuple[int, list[Any]]]) -> Any:
     """Marks per round, the last round shown, and a slider to go to the others."""
     owner = [round for round, marks in stops for _ in marks]
@@ -185,5 +183,5 @@ def with_slider(fig: Any, stops: list[tuple[int, list[Any]]]) -> Any:
         steps = [{"label": str(round + 1), "method": "restyle", "args": [{"visible": [o == round for o in owner]}]}
                  for round, _ in stops]  # fmt: skip
         slider = {"active": len(stops) - 1, "currentvalue": {"prefix": "round "}, "pad": {"t": 30}, "steps": steps}
-        fig.update_layout(sliders=[slider], height=480, legend={"y": 1.08, "x": 0.5})
+        fig.update_layout(sliders=[slider], height=500, margin={"t": 80}, legend={"y": 1.12, "x": 0.0})
     return fig
