@@ -129,7 +129,9 @@ class Traces(dict[str, Trace]):
 def traces(rows: Rows, federation: Federation | None = None) -> Traces:
     """All traces of a record; with the federation also the weights against what the clients hold."""
     noted: dict[tuple[str, str], Noted] = {}
-    for round, client, part, name, value in rows("SELECT round, client, part, name, value FROM notes ORDER BY rowid"):
+    for round, client, part, name, value in rows(
+        "SELECT round, client, part, name, value FROM notes WHERE part NOT LIKE 'diagnose.%' ORDER BY rowid"
+    ):  # what diagnostics found has figures of its own (study/pictures.py)
         noted.setdefault((part, name), {}).setdefault(round, {})[client] = json.loads(value)
     found, elsewhere = Traces(), set()
     for (part, name), values in noted.items():
