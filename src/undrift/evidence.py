@@ -40,12 +40,11 @@ WHERE = "digits, Dirichlet(0.1), 30 % wrong labels, three seeds: docs/results/co
 FINDINGS = {
     name: Finding(sentence, WHERE)
     for name, sentence in {
-        "flood": "divided by their batch mean, its sample weights give FedAvg's accuracy; as published they act as a larger "
-        "learning rate, and the same mean weight without selection does the same",
-        "fedbss": "above uniform FedAvg, but a random order does as well and leaving the biased samples out does more: the "
-        "order shows no effect",
-        "bound": "permuted among the clients the weights do as well; what is gained over FedAvg is that sizes are dropped",
-        "fednolowe": "its weights are nearly uniform and do what uniform averaging does; the reversed tilt is within the noise",
-        "fliu": "another client's γ does as well; that clients keep a part of their own model pays, which γ it is does not",
+        "flood": "divided by their batch mean, its sample weights cannot be told from FedAvg; as published the run falls as far "
+        "as with the same mean weight and no selection, as a larger learning rate would make it",
+        "fedbss": "above uniform FedAvg, but not told apart from a random order, nor from leaving the biased samples out",
+        "bound": "not told apart from its own weights permuted among the clients, nor from uniform weights",
+        "fednolowe": "not told apart from uniform weights, nor from its tilt reversed",
+        "fliu": "not told apart from γ shuffled among the clients",
     }.items()
 }

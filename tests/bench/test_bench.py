@@ -35,6 +35,7 @@ def test_the_shares_of_a_round_add_up_to_its_wall_time(small):
     assert shares["evaluation"] > 0
 
 
+@pytest.mark.slow
 def test_a_work_is_measured_in_pairs_and_reports_median_and_spread(small):
     said: list[str] = []
     found = measure.measure(small["a"], workers=1, seconds=0.0, pairs=3, say=said.append)

@@ -7,9 +7,12 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
+
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-steps.ipynb"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page = types.ModuleType("first_steps")
