@@ -33,7 +33,7 @@ def records(parcel: Parcel) -> RecordDict:
 
 def parcel_of(content: RecordDict) -> Parcel:
     try:
-        text, arrays = content["head"]["text"], content["arrays"]  # type: ignore[index]
+        text, arrays = content["head"]["text"], content["arrays"]
     except KeyError as missing:
         raise Malformed(f"the message lacks its record {missing}") from None
     if not isinstance(text, str) or not isinstance(arrays, ArrayRecord) or len(content) != 2:
@@ -57,8 +57,7 @@ class Mail:
 
     def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
         kind = "query" if parcel.head["kind"] == "roll" else "train"
-        (ticket,) = self.grid.push_messages([Message(records(parcel), node, kind, ttl=seconds + 60)]) or [None]
-        return ticket
+        return next(iter(self.grid.push_messages([Message(records(parcel), node, kind, ttl=seconds + 60)])), None)
 
     def fetch(self, tickets: Collection[str]) -> dict[str, Parcel | str]:
         found: dict[str, Parcel | str] = {}
