@@ -6,12 +6,15 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 import undrift as ud
 from undrift.declare import weight_in_bytes
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold+fliu", "feddyn", "fednp", "flood@bound", "apfl", "fedmr"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "scaffold+fliu", "feddyn", "fednp", "flood@bound", "apfl", "fedmr", "fedfomo"]
+)
 def test_the_global_vector_is_that_of_the_simulation_bit_for_bit(method, deploy, simulate):
     deployed, simulated = deploy(method).serve(), simulate(method)
     assert torch.equal(deployed.vector, simulated.vector)
@@ -78,6 +81,24 @@ def test_private_entries_give_the_same_bits_too(deploy, simulate):
     more = {"model": "mlp(8)", "private": "head"}
     deployed, simulated = deploy("scaffold+fliu", **more).serve(), simulate("scaffold+fliu", **more)
     assert torch.equal(deployed.vector, simulated.vector)
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 10)
+    )
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedbn"])
+def test_statistics_counters_and_dropout_give_the_same_bits_too(method, deploy, simulate):
+    here = deploy(method, model=with_norm, rounds=3)
+    deployed, simulated = here.serve(), simulate(method, model=with_norm, rounds=3)
+    assert torch.equal(deployed.vector, simulated.vector)
+    assert {k: int(v) for k, v in deployed.world.integers.items()} == {
+        k: int(v) for k, v in simulated.world.integers.items()
+    }
+    if method == "fedbn":  # neither the statistics nor their counter leaves
+        assert all("integers" not in name for _, parcel in here.post.up for name in parcel.arrays)
 
 
 def test_what_parts_note_and_label_counts_stay_at_the_site(deploy):

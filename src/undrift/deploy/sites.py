@@ -37,11 +37,8 @@ class Sites(Engine):
         self, spec: Spec, roll: Roll, site: Site, states: States, facts: dict[str, Any], ledger: Path | None = None
     ) -> None:
         self.spec, self.roll, self.post, self.site, self.states = spec, roll, roll.post, site, states
-        self.plan, self.facts, self.ledger = (
-            site.plan,
-            {**facts, "clients": site.plan.clients, "total": site.plan.total},
-            ledger,
-        )
+        self.plan, self.ledger = site.plan, ledger
+        self.facts = {**facts, "clients": site.plan.clients, "total": site.plan.total}
         self.owed: dict[int, Order] = {}  # judgements that wait for the next exchange
         self.brought: list[Reply] = []  # judgements that came with the last one
         self._events: list[tuple[str, str]] = []
