@@ -1,0 +1,35 @@
+"""Pictures of a report at desktop and phone width: `python docs/make_pictures.py runs/demo/index.html` (needs chromium)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SIZES = {"report.png": (1200, 2400, 1), "report-phone.png": (390, 2400, 1.5)}  # width, height, pixels per point
+
+
+def main(page: Path) -> None:
+    spec = importlib.util.spec_from_file_location("browser", HERE.parent / "tests" / "browser" / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    browser = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(browser)
+    with tempfile.TemporaryDirectory() as profile, contextlib.closing(browser.Chrome(Path(profile))) as chrome:
+        for name, (width, height, scale) in SIZES.items():
+            chrome.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
+                       mobile=width < 600)  # fmt: skip
+            chrome.open(page.resolve())
+            time.sleep(2)  # figures are drawn after the page has loaded
+            picture = chrome.ask("Page.captureScreenshot", format="png")["data"]
+            (HERE / name).write_bytes(base64.b64decode(picture))
+            print(f"wrote docs/{name}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
