@@ -9,9 +9,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from undrift.aggregate import Desktop, World, first_world, quarantined
 from undrift.engine.base import Engine
@@ -116,10 +117,11 @@ class Loop:
         self.clock.lap("clients", replies)
         answers, events = self.quarantine(orders, replies)
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
-        after, more = desk.next_world(orders, answers)
+        with self.counting(world.round) as counted:
+            after, more = desk.next_world(orders, answers)
         self.vault.forget_rows(world, after)
         self.clock.lap("aggregation")
-        seen = self.happened(world, after, orders, answers, desk.notes)
+        seen = self.happened(world, after, orders, answers, desk.notes, counted)
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
         found, pictures = look_at(self.site.diagnostics, seen, self.engine) if seen else ([], [])
         self.clock.lap("evaluation")
@@ -142,17 +144,26 @@ class Loop:
             for position, client in enumerate(cohort)
         ]  # fmt: skip
 
+    def counting(self, round: int) -> AbstractContextManager[Any]:
+        """Counts what the server does where a judged round is looked at by diagnostics, else nothing (None)."""
+        if not self.site.diagnostics or not self.judge.is_due(round):
+            return nullcontext()
+        from undrift.evaluate.diagnose.counting import Written
+
+        return Written()
+
     def happened(self, before: World, after: World, orders: Sequence[Order], answers: Sequence[Reply],
-                 notes: Sequence[Note]) -> Happened | None:  # fmt: skip
+                 notes: Sequence[Note], counted: Any) -> Happened | None:  # fmt: skip
         """A judged round for the diagnostics, where some were asked for. Vectors are copied: an engine may use their
         memory again while the round is judged."""
-        if not self.site.diagnostics or not self.judge.is_due(before.round):
+        if counted is None:
             return None
         copies = [replace(reply, vector=reply.vector.clone()) for reply in answers if reply.vector is not None]
         weights = {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
         desk = self.desktop(after)
         broadcasts = cache(desk.broadcasts)
-        return Happened(self.site, before, after, orders, copies, weights, lambda k: desk.told(broadcasts(), k))
+        return Happened(self.site, before, after, orders, copies, weights, lambda k: desk.told(broadcasts(), k),
+                        counted.numbers)  # fmt: skip
 
     def quarantine(self, orders: Sequence[Order], replies: Sequence[Reply]) -> tuple[list[Reply], list[Event]]:
         """Row 9: who is left out of this round, before anything is touched, and why."""

@@ -105,10 +105,11 @@ class Loopback:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def kill(self, name: str, how: int = signal.SIGKILL) -> None:
-        """A process we started, and the group that it leads."""
+        """A process we started; unless asked politely, with all that it started (Flower's lead sessions of their own)."""
         process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
+        for pid in family(process.pid) if how == signal.SIGKILL else [process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
         process.wait(timeout=20)
 
     def stop(self) -> None:
@@ -154,15 +155,13 @@ class Loopback:
         self.start(out, "flwr", "run", str(self.app), "undrift", "--stream", "-c", text)
 
     def processes_of(self, name: str, program: str) -> list[int]:
-        """Those in the group of a process we started that run a program."""
+        """Those descended from a process we started that run a program."""
         found = []
-        for place in Path("/proc").glob("[0-9]*"):
+        for pid in family(self.processes[name].pid):
             with contextlib.suppress(OSError):
-                words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if os.getpgid(int(place.name)) == self.processes[name].pid and any(
-                    w.endswith(program) for w in words[:2]
-                ):
-                    found.append(int(place.name))
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                if any(word.endswith(program) for word in words[:2]):
+                    found.append(pid)
         return found
 
     def free_port(self) -> int:
@@ -210,6 +209,16 @@ class Loopback:
     def counted(self, site: str, out: str = "run") -> int:
         lines = (self.folder / out / "border.jsonl").read_text().splitlines()
         return sum(line["bytes"] for line in map(json.loads, lines) if line["site"] == site and line["way"] == "up")
+
+
+def family(parent: int) -> list[int]:
+    """A process and all its descendants."""
+    found = [parent]
+    with contextlib.suppress(OSError):
+        for place in Path(f"/proc/{parent}/task").glob("*/children"):  # any of its threads may have started some
+            for pid in place.read_text().split():
+                found += family(int(pid))
+    return found
 
 
 def die_with_us() -> None:

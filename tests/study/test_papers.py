@@ -111,6 +111,7 @@ def test_numbers_are_read_off_the_last_rounds():
 
     assert paper_table.read_off(rows, Value())[0] == 0.8
     assert paper_table.read_off(rows, Value(window=2)) == pytest.approx([0.7, 0.1])
+    assert paper_table.read_off(rows, Value(window=0.5)) == pytest.approx([0.7, 0.1])  # half of the four
     assert paper_table.read_off(rows, Value(window=0))[0] == pytest.approx(0.425)
     assert paper_table.read_off(rows, Value(window=2, take="std"))[0] == pytest.approx(0.1)
     assert paper_table.read_off(lambda *_: [], Value()) is None

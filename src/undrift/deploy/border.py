@@ -141,8 +141,10 @@ class Reader:
             raise Malformed(f"{reference} has shape {tuple(found.shape)} instead of {shape}")
         return found
 
-    def integers(self, words: Any) -> Integers:
-        expected = {name: value for name, value in self.templates.items() if name not in self.plan.private_integers}
+    def integers(self, words: Any, private: bool = False) -> Integers:
+        """Those that travel; at the roll call, where everything is still Θ⁰'s, the private ones too."""
+        kept = set() if private else self.plan.private_integers
+        expected = {name: value for name, value in self.templates.items() if name not in kept}
         if not isinstance(words, dict) or set(words) != set(expected):
             raise Malformed("the integer buffers are not those of the model")
         return {name: self.array(words[name], torch.int64, tuple(value.shape)).to(value.dtype).clone()

@@ -17,7 +17,7 @@ import torch
 
 import undrift
 from undrift.bits import deterministic
-from undrift.deploy.border import pack_replies, unpack_orders
+from undrift.deploy.border import Reader, pack_replies, unpack_orders
 from undrift.deploy.home import Home, Lost
 from undrift.deploy.parcel import LONGEST, Parcel, fields
 from undrift.deploy.spec import Spec, at_site, method_words
@@ -95,8 +95,9 @@ def roll(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
             f"{node.site}'s model {setup.model_name} is not laid out as the server's; is its code the same?"
         )
     home = Home(node.folder, call["run"]).make()
-    initial = parcel.arrays[call["initial"]]
-    integers = {name: parcel.arrays[place] for name, place in call["integers"].items()}
+    reader = Reader(parcel, setup.plan, setup.site.model.integers())
+    initial = reader.array(call["initial"], torch.float32, (setup.plan.layout.n,)).clone()
+    integers = reader.integers(call["integers"], private=True)
     with home.locked():
         home.begin(call["session"], initial, integers)
         reply = Parcel({

@@ -23,7 +23,8 @@ def read_off(rows: Rows, value: Value) -> list[float] | None:
     values = views.curve(rows, value.stage, value.data, value.metric).mean
     if not len(values):
         return None
-    found = views.last(values, value.window) if value.window else views.all_rounds(values)
+    window = value.window if value.window >= 1 else max(1, round(value.window * len(values)))
+    found = views.last(values, int(window)) if value.window else views.all_rounds(values)
     return [found.mean, found.std] if value.take == "mean" else [found.std, 0.0]
 
 

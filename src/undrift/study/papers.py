@@ -43,13 +43,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Value:
-    """A number read off a run: a metric of a stage, the mean (or std) over the last `window` judged rounds (0: all)."""
+    """A number read off a run: a metric of a stage, the mean (or std) over the last `window` judged rounds
+    (0: all; below 1: that share of them)."""
 
     name: str = "G"
     stage: str = "G"
     data: str = "global"
     metric: str = "accuracy"
-    window: int = 1
+    window: float = 1
     take: str = "mean"
     factor: float = 100.0
 

@@ -34,6 +34,7 @@ class Happened:
     answers: Sequence[Reply]  # that passed quarantine
     weights: dict[int, float]  # by client, those the mean was taken with
     told: Callable[[int], dict[str, dict[str, Any]]]  # what a client would be told on receiving `after`
+    written: int = 0  # numbers that the server wrote on its way from the answers to `after`
 
     @property
     def plan(self) -> Plan:

@@ -2,8 +2,10 @@
 
     flops         of a participant: its whole round once more under PyTorch's counter, which sees matrix products and
                   convolutions, forward and backward, of the training and of everything the parts add (twins, replicas,
-                  scoring passes); their sum under no client. It sees nothing elementwise: a proximal term, SGD's own
-                  arithmetic and sampling weights count as 0, and what the server does is not in it
+                  scoring passes); their sum under no client. It sees nothing elementwise
+    elementwise   of a participant: numbers written by everything else, such as a proximal term, activations and SGD's
+                  own arithmetic (its fused kernel counts once per number); their sum under no client
+    server        numbers written at the server between the answers and the next model
     bytes_up      what the client sent: its model without private entries, integer buffers, messages
     bytes_down    what it was sent
 
@@ -32,13 +34,14 @@ class Cost(Diagnostic):
         answered = {reply.client: reply for reply in seen.answers}
         orders = [order for order in seen.orders if order.client in answered]
         private = 0 if seen.plan.private is None else int(seen.plan.private.sum())
-        sums = {"flops": 0.0, "bytes_up": 0.0, "bytes_down": 0.0}
+        sums = {"flops": 0.0, "elementwise": 0.0, "bytes_up": 0.0, "bytes_down": 0.0}
         counted = ask([replace(order, keep_round=None) for order in orders])
         for order, one in zip(orders, counted):
             reply = answered[order.client]
             model = 4 * (seen.plan.layout.n - private)
             values = {
                 "flops": one["flops"],
+                "elementwise": one["elementwise"],
                 "bytes_up": model + in_bytes(reply.integers) + in_bytes(reply.messages),
                 "bytes_down": model + in_bytes(order.integers) + in_bytes(order.told),
             }
@@ -47,16 +50,18 @@ class Cost(Diagnostic):
                 sums[metric] += value
         for metric, value in sums.items():
             found.number(metric, value)
+        found.number("server", seen.written)
 
     def work(self, site: Site, order: Order) -> dict[str, Any]:
         from torch.utils.flop_counter import FlopCounterMode
 
+        from undrift.evaluate.diagnose.counting import Written
         from undrift.local import Round
 
         work = Round(site, replace(order, work="train"))
-        with FlopCounterMode(display=False) as counter:
+        with Written() as written, FlopCounterMode(display=False) as counter:
             work.run()
-        return {"flops": counter.get_total_flops()}
+        return {"flops": counter.get_total_flops(), "elementwise": written.numbers}
 
 
 def in_bytes(tree: Any) -> int:
