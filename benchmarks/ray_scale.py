@@ -16,7 +16,7 @@ import numpy as np
 
 from undrift.bench.bare import Work
 from undrift.bench.measure import Ours, all_works
-from undrift.bench.scale import observed, predict, steady
+from undrift.bench.scale import held, steady, turns
 from undrift.engine.ray import Ray
 from undrift.engine.spawn import cores
 
@@ -56,7 +56,7 @@ def orders() -> None:
     for name, model, numbers in (("c", "logistic", "7,850"), ("a", "mlp", "178,110"), ("b", "cnn", "1,663,370")):
         ours = Ours(Work(name, model, 40, 25, x, y, np.split(np.arange(400), 400)), 0, engine=ray(1))
         try:
-            alone = observed(ours)
+            alone = min((found for (found,) in turns([ours])), key=lambda one: one.seconds)
         finally:
             ours.close()
         print(f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
@@ -76,18 +76,17 @@ def model() -> None:
         nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
         try:
             nodes.add_node(**node)
-            nodes.add_node(**node)
-            alone = None
-            for actors in (1, 2, 3):
-                ours = Ours(steady(), 0, engine=ray(actors, nodes.address))
-                try:
-                    found = observed(ours)
-                finally:
+            nodes.add_node(**{**node, "num_cpus": 4})  # six actors in all, of which one, two or three work at a time
+            several = [Ours(steady(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]  # three: a node each
+            try:
+                found = held(several[::-1], cores(), 9)
+            finally:
+                for ours in several[::-1]:  # the first one joined the cluster, and leaves it
                     ours.close()
-                alone = alone or found
-                expected = predict(alone, [(actors, cores())])
-                print(f"{actors} actor{'s' * (actors > 1)} on as many nodes: measured {found.seconds:.2f} s, model "
-                      f"{expected:.2f} s ({100 * (expected / found.seconds - 1):+.0f} %)", flush=True)  # fmt: skip
+            for actors, one in enumerate(found, 1):
+                where = "three nodes" if actors == 3 else f"{actors} actor{'s' * (actors > 1)}"
+                print(f"{where}: measured {one.seconds:.2f} s, model {one.predicted:.2f} s, ratio {one.ratio:.2f}; with so "
+                      f"many workers on this machine a core is {one.crowded:.2f} times as slow, without Ray", flush=True)  # fmt: skip
         finally:
             nodes.shutdown()
 

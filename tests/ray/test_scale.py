@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from undrift.bench.measure import Ours
-from undrift.bench.scale import Round, observed, predict, steady
+from undrift.bench.scale import Round, held, predict, steady
 from undrift.engine.ray import Ray
 from undrift.engine.spawn import cores
 
@@ -20,26 +20,22 @@ def test_the_model_by_hand():
     assert predict(alone, [(2, 2), (2, 2)]) == pytest.approx(0.5 + 11 / 4)
     assert predict(alone, [(3, 2)]) == pytest.approx(0.5 + 11 / 2)
     assert predict(alone, [(1, 1)] * 11) == pytest.approx(0.5 + 1.1)
+    assert predict(alone, [(2, 2)], 1.5) == pytest.approx(0.5 + (15 + 1) / 2)
     assert predict(alone, [(2, 2)], carried=1e9, bandwidth=1e9) == pytest.approx(0.5 + 11 / 2 + 1)
     assert predict(Round(1100.5, 1100.0, (1.0,) * 1000), [(8, 8)] * 100) == pytest.approx(100.5)
 
 
 @pytest.mark.ray
 def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, node):
-    third = None
-    found = {}
-    for name, actors in (("one actor", 1), ("two actors", 2), ("three nodes", 3)):
-        if actors == 3:
-            third = cluster.add_node(**node, num_cpus=1)
-        ours = Ours(steady(), 0, engine=Ray(cluster.address, actors).open)
-        try:
-            found[name] = observed(ours)
-            assert len(ours.engine.workers) == actors
-        finally:
+    third = cluster.add_node(**node, num_cpus=4)  # six actors in all, of which one, two or three work at a time
+    several = [Ours(steady(), 0, engine=Ray(cluster.address, actors).open) for actors in (3, 2, 1)]
+    try:
+        assert [len(ours.engine.workers) for ours in several] == [3, 2, 1]
+        assert len({member.node for member in several[0].engine.workers}) == 3
+        found = held(several[::-1], cores())
+    finally:
+        for ours in several[::-1]:  # the first one joined the cluster, and leaves it
             ours.close()
-    cluster.remove_node(third)
-    alone = found["one actor"]
-    assert sum(alone.clients) > 0.9 * alone.seconds  # the work dominates, as it should
-    for name, actors in (("two actors", 2), ("three nodes", 3)):  # all on this machine, with its cores
-        predicted, measured = predict(alone, [(actors, cores())]), found[name].seconds
-        assert measured == pytest.approx(predicted, rel=0.2), name
+        cluster.remove_node(third)
+    for actors, one in enumerate(found, 1):
+        assert one.ratio == pytest.approx(1, rel=0.2), (actors, found)

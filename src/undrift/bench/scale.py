@@ -1,8 +1,9 @@
 """How long a round takes on a cluster: what was measured on one actor, and a formula.
 
-    T = server + max( Σ (s_k + o) / W,  slow · (max s_k + o),  m · o ) + carried / bandwidth
+    T = server + max( Σ (c·s_k + o) / W,  slow · (c·max s_k + o),  m · o ) + carried / bandwidth
 
 s_k   seconds of client k's own work;  o  seconds of an order beside it (packing, sending, storing, answering)
+c     how much slower a core is while as many workers share the machine (caches, memory, clock); 1 for one alone
 W     cores that work: over all machines, the smaller of its actors and its cores;  slow = actors per core, at least 1
 m·o   the driver hands out and takes in one order after the other: where this is the largest, more nodes do not help
 carried   bytes over the network: the common ones once per other node, what differs with every order and reply
@@ -10,6 +11,7 @@ carried   bytes over the network: the common ones once per other node, what diff
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,41 +39,75 @@ class Round:
         return max(self.mapped - sum(self.clients), 0.0) / len(self.clients)
 
 
-def observed(ours: Ours, rounds: int = 4) -> Round:
-    """The fastest of some rounds, without evaluation: whatever else the machine does only ever adds."""
+def turns(several: Sequence[Ours], count: int = 5) -> list[list[Round]]:
+    """One round of each, without evaluation, `count` times: a machine that is slower for a while is slower for all."""
+    found = [[timed(ours) for ours in several] for _ in range(count + 1)]
+    return found[1:]  # once for nothing
+
+
+def timed(ours: Ours) -> Round:
     mapped, clients, inner = 0.0, tuple[float, ...](), ours.engine.map
 
-    def timed(orders: Sequence[Any]) -> Any:
+    def map(orders: Sequence[Any]) -> Any:
         nonlocal mapped, clients
         began = time.perf_counter()
         replies = inner(orders)
         mapped, clients = time.perf_counter() - began, tuple(reply.seconds for reply in replies)
         return replies
 
-    setattr(ours.engine, "map", timed)  # noqa: B010 - a method, for mypy
-    ours.round()  # once for nothing
-    found = []
-    for _ in range(rounds):
-        seconds = ours.round()
-        found.append(Round(seconds, mapped, clients))
-    setattr(ours.engine, "map", inner)  # noqa: B010
-    return min(found, key=lambda round: round.seconds)
+    setattr(ours.engine, "map", map)  # noqa: B010 - a method, for mypy
+    try:
+        return Round(ours.round(), mapped, clients)
+    finally:
+        setattr(ours.engine, "map", inner)  # noqa: B010
 
 
 def steady() -> Work:
-    """A work to hold the model against: 48 equal clients of some 50 ms, so that clients' work dominates and the last one
-    to finish matters little; the model is about sums and cores, not about a scheduler's mood."""
+    """A work to hold the model against: 24 equal clients of some 100 ms, so that clients' work dominates; the model is
+    about sums and cores, not about a scheduler's mood."""
     draw = np.random.default_rng(0)
-    x, y = draw.standard_normal((4800, 784), dtype=np.float32), draw.integers(0, 10, 4800)
-    return Work("a", "mlp", 48, 25, x, y, np.split(np.arange(4800), 48), epochs=20)
+    x, y = draw.standard_normal((2400, 784), dtype=np.float32), draw.integers(0, 10, 2400)
+    return Work("a", "mlp", 24, 25, x, y, np.split(np.arange(2400), 24), epochs=20)
 
 
 def predict(
-    alone: Round, machines: Sequence[tuple[int, int]], carried: float = 0.0, bandwidth: float = float("inf")
-) -> float:
+    alone: Round, machines: Sequence[tuple[int, int]], crowded: float = 1.0, carried: float = 0.0, bandwidth: float = math.inf
+) -> float:  # fmt: skip
     """Seconds of the round that one actor did `alone`, on machines of (actors, cores)."""
-    s, o = alone.clients, alone.order
+    s, o = [crowded * second for second in alone.clients], alone.order
     width = sum(min(actors, cores) for actors, cores in machines)
     slow = max(max(actors / cores, 1.0) for actors, cores in machines)
     work = max((sum(s) + len(s) * o) / width, slow * (max(s) + o), len(s) * o)
     return alone.server + work + carried / bandwidth
+
+
+@dataclass(frozen=True)
+class Held:
+    """The model against the clock: medians over turns."""
+
+    seconds: float
+    predicted: float
+    crowded: float
+    ratio: float  # predicted over measured, turn by turn
+
+
+def held(clusters: Sequence[Ours], cores: int, count: int = 5) -> list[Held]:
+    """What one actor took (the first of `clusters`) predicts the others, which have 2, 3, … actors on this machine. How
+    crowded it is with so many workers is measured beside them, on worker processes without a cluster."""
+    plain = [Ours(steady(), workers) for workers in range(1, len(clusters) + 1)]
+    found: list[list[tuple[float, float, float]]] = [[] for _ in clusters]
+    try:
+        for turn in turns([*clusters, *plain], count):
+            ours, bare = turn[: len(clusters)], turn[len(clusters) :]
+            for number, (one, beside) in enumerate(zip(ours, bare, strict=True)):
+                workers = number + 1
+                crowded = beside.mapped * min(workers, cores) / bare[0].mapped
+                found[number].append((one.seconds, predict(ours[0], [(workers, cores)], crowded), crowded))
+    finally:
+        for worker in plain:
+            worker.close()
+    held = []
+    for rows in found:
+        seconds, predicted, crowded = (float(value) for value in np.median(rows, axis=0))
+        held.append(Held(seconds, predicted, crowded, float(np.median([row[1] / row[0] for row in rows]))))
+    return held
