@@ -5,15 +5,16 @@
 Fashion-MNIST (digits where it is absent) dealt by Dirichlet(0.5) to 100 clients, 20 of them per round; a fixed share of
 the clients is broken for good by one trouble. The two rules that want to be told how many to expect (trimmed, krum) are
 told 30 %, so that 40 % is more than they were made for. FLOOD's sample weights act like a learning rate, and at everybody
-else's rate it does not learn: it also runs at a tenth of it. A number is the mean over the last five rounds. One line of JSON per finished run is appended under
-docs/results/, so a study that was stopped goes on, and seeds can be added later; then the table and the figure are
-written anew. Two runs at a time, each on one core.
+else's rate it does not learn: it also runs at a tenth of it. A number is the mean over the last five rounds. One line of
+JSON per finished run is appended under docs/results/, so a study that was stopped goes on, and seeds can be added
+later; then the table and the figure are written anew. Two runs at a time, each on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -106,10 +107,11 @@ def figure(rows: list[dict]) -> str:
     fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes=True,
                         vertical_spacing=0.07, horizontal_spacing=0.03)  # fmt: skip
     for at, trouble in enumerate(TROUBLES):
-        for colour, rule in zip(COLOURS, RULES):
+        for colour, rule in zip(itertools.cycle(COLOURS), RULES):
             y = [value.get(("none", rule, 0.0)), *(value.get((trouble, rule, share)) for share in SHARES[1:])]
+            line = {"color": colour, "dash": "dot" if "flood" in rule else None}
             fig.add_scatter(x=[100 * s for s in SHARES], y=y, name=rule, legendgroup=rule, showlegend=at == 0,
-                            line={"color": colour}, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
+                            line=line, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
     fig.update_layout(template="plotly_white", width=1100, height=900, legend={"orientation": "h", "y": -0.06},
                       title="who survives what: accuracy over the share of broken clients (%)")  # fmt: skip
     return fig.to_html(include_plotlyjs=True)
@@ -135,7 +137,8 @@ def main() -> None:
             out.write(json.dumps(rows[-1]) + "\n")
             out.flush()
     rows = [row for row in rows if row["rounds"] == given.rounds]
-    about = (f"Accuracy (stage G, %), mean over the last {LAST} of {given.rounds} rounds on {data}, {len({r['seed'] for r in rows})} seed(s); "
+    seeds = len({row["seed"] for row in rows})
+    about = (f"Accuracy (stage G, %), mean over the last {LAST} of {given.rounds} rounds on {data}, {seeds} seed(s); "
              f"{', '.join(f'{k} {v}' for k, v in options.items() if k != 'data')}. "
              f"`python benchmarks/who_survives.py --rounds {given.rounds} --seeds {given.seeds}`, "
              f"{time.strftime('%Y-%m-%d')}, two cores, CPU, {sum(r['seconds'] for r in rows) / 2:.0f} s.")  # fmt: skip
