@@ -202,9 +202,19 @@ class Loopback:
         run = json.loads((self.folder / out / "roll.json").read_text())["run"]
         return self.folder / site / "undrift" / run
 
+    def replies(self, site: str, out: str = "run") -> list[dict[str, Any]]:
+        """What the site's log says of the answers that left it."""
+        try:
+            lines = (self.home_of(site, out) / "left.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [line for line in map(json.loads, lines) if line["kind"] == "replies"]
+
+    def answers(self, site: str, out: str = "run") -> int:
+        return len(self.replies(site, out))
+
     def left(self, site: str, out: str = "run") -> int:
-        lines = (self.home_of(site, out) / "left.jsonl").read_text().splitlines()
-        return sum(line["bytes"] for line in map(json.loads, lines) if line["kind"] == "replies")
+        return sum(line["bytes"] for line in self.replies(site, out))
 
     def counted(self, site: str, out: str = "run") -> int:
         lines = (self.folder / out / "border.jsonl").read_text().splitlines()

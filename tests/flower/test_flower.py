@@ -25,7 +25,9 @@ def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_ha
     for site in (*SITES, "lima"):
         loopback.node(site)
     loopback.run()
-    loopback.until_round(2)
+    # Killed while the answers to the third order are on their way. A node that is just fetching an order of a run that has
+    # died keeps trying for a minute before it hears anything else, which is Flower's business and would cost it a round.
+    loopback.until(lambda: all(loopback.answers(site) >= 3 for site in SITES), "three answers of every site")
     for process in loopback.processes_of("superlink", "flwr-serverapp"):
         os.kill(process, signal.SIGKILL)
     loopback.kill("run")
