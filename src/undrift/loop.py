@@ -123,7 +123,8 @@ class Loop:
         self.clock.lap("aggregation")
         seen = self.happened(world, after, orders, answers, desk.notes, counted)
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
-        found, pictures = look_at(self.site.diagnostics, seen, self.engine) if seen else ([], [])
+        last = after.round == self.plan.rounds or self.reached(rows)
+        found, pictures = look_at(self.site.diagnostics, seen, self.engine, last) if seen else ([], [])
         self.clock.lap("evaluation")
         broken = [(world.round, None, kind, sentence) for kind, sentence in self.engine.events()]
         return after, rows + found, notes + desk.notes + pictures, events + more + broken, cohort

@@ -277,6 +277,12 @@ def test_the_landscape_at_the_origin_is_the_loss_and_is_drawn_once(tiny):
     assert rise == pytest.approx(np.mean(rim) - surface["loss"][2][2])
 
 
+def test_a_run_that_stops_early_has_its_landscape_at_the_round_it_stopped(tiny):
+    run = run_parts("fedavg", tiny, diagnose="landscape(points=3)", evaluate_every=1, validation=0.2, stop_at=0.01)
+    ((round, _, _),) = run.notes("surface")
+    assert round == 0
+
+
 def test_directions_have_the_length_of_the_models_filters_and_leave_biases_alone(tiny):
     setup = run_parts("fedavg", tiny, rounds=1).setup
     layout, vector = setup.plan.layout, setup.site.initial

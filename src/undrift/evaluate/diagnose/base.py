@@ -91,10 +91,11 @@ class Diagnostic:
         return {}
 
 
-def look_at(diagnostics: Sequence[Diagnostic], seen: Happened, engine: Any) -> tuple[list[Metric], list[Note]]:
-    """Everything the diagnostics say about a round."""
+def look_at(
+    diagnostics: Sequence[Diagnostic], seen: Happened, engine: Any, last: bool
+) -> tuple[list[Metric], list[Note]]:
+    """Everything the diagnostics say about a round, some of them only about the run's last one."""
     rows, notes = list[Metric](), list[Note]()
-    last = seen.after.round == seen.plan.rounds
     for place, one in enumerate(diagnostics):
         if one.at_the_end and not last:
             continue
