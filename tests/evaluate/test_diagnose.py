@@ -279,7 +279,8 @@ def test_the_landscape_at_the_origin_is_the_loss_and_is_drawn_once(tiny):
 
 def test_a_run_that_stops_early_has_its_landscape_at_the_round_it_stopped():
     held = ud.federate("digits", "dirichlet(1)", 4, validation=0.2)
-    run = run_parts("fedavg", held, diagnose="landscape(points=3)", model="logistic", evaluate_every=1, stop_at=0.01)
+    more = {"model": "logistic", "evaluate_every": 1, "validation": 0.2, "stop_at": 0.01}
+    run = run_parts("fedavg", held, diagnose="landscape(points=3)", **more)
     ((round, _, _),) = run.notes("surface")
     assert round == 0
 
