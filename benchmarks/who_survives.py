@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import json
 import multiprocessing
 import os
@@ -104,10 +103,10 @@ def figure(rows: list[dict]) -> str:
     from undrift.study.plots import COLOURS
 
     value = {(r["trouble"], r["rule"], r["share"]): r["accuracy"] for r in rows}
-    fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes=True,
+    fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes="all",
                         vertical_spacing=0.07, horizontal_spacing=0.03)  # fmt: skip
     for at, trouble in enumerate(TROUBLES):
-        for colour, rule in zip(itertools.cycle(COLOURS), RULES):
+        for colour, rule in zip((*COLOURS, "#222222"), RULES):
             y = [value.get(("none", rule, 0.0)), *(value.get((trouble, rule, share)) for share in SHARES[1:])]
             line = {"color": colour, "dash": "dot" if "flood" in rule else None}
             fig.add_scatter(x=[100 * s for s in SHARES], y=y, name=rule, legendgroup=rule, showlegend=at == 0,
