@@ -20,6 +20,11 @@ class Pool(Engine):
     positions it is working on by whatever names the piece, and `given`, how many samples it got in this exchange."""
 
     workers: list[Any]
+    _events: list[tuple[str, str]]  # (kind, sentence) since they were last asked for
+
+    def events(self) -> list[tuple[str, str]]:
+        said, self._events = self._events, []
+        return said
 
     def begin(self, orders: Sequence[Order]) -> None:
         """A new exchange: called before its first piece is sent."""

@@ -91,10 +91,6 @@ class Processes(Pool):
         self.workers[self.workers.index(worker)] = fresh
         return lost
 
-    def events(self) -> list[tuple[str, str]]:
-        said, self._events = self._events, []
-        return said
-
     def close(self) -> None:
         if not self.lent:
             stop_workers(self.workers)

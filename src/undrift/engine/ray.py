@@ -272,10 +272,6 @@ class Ray(Pool):
         self._recruit()
         return lost
 
-    def events(self) -> list[tuple[str, str]]:
-        said, self._events = self._events, []
-        return said
-
     def close(self) -> None:
         if not self.lent:
             self.leave()
