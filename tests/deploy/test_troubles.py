@@ -13,7 +13,7 @@ from undrift.declare import Malformed
 from undrift.deploy.border import unpack_replies
 from undrift.deploy.home import Home
 from undrift.deploy.parcel import Parcel, opened
-from undrift.deploy.roll import Roll, calling
+from undrift.deploy.roll import GONE, Roll, calling
 from undrift.deploy.spec import at_server
 from undrift.errors import BadRequest, RunFailed
 from undrift.orders import Order
@@ -66,6 +66,21 @@ def test_a_reply_lost_after_the_site_wrote_its_state_leaves_c_the_mean_of_c_k(de
     assert (2, "late") in kinds(here, 1)
     assert (here.home("oslo") / "states" / "00000002.safetensors").exists() or result.world.versions["state", 1] > 2
     control_is_the_mean(here, result)
+
+
+def test_a_node_that_went_away_is_asked_again_where_the_quorum_needs_it(deploy, simulate):
+    here = deploy("fedavg", quorum=3, wait=0.5)
+    left = [OSLO]
+
+    def once(sender, parcel, reply):
+        hit = sender in left and round_of(parcel) == 1 and "train" in works(parcel)
+        return GONE if hit and not left.remove(sender) else reply
+
+    here.post.spoil = once
+    assert torch.equal(here.serve().vector, simulate("fedavg").vector)
+    ((round, said),) = [(round, said) for round, _, kind, said in here.events() if kind == "quorum"]
+    assert round == 1
+    assert said == "2 of 3 sites gave an answer, 3 are needed: oslo: its node went away before it answered"
 
 
 def spoilt(name, value):

@@ -34,8 +34,11 @@ class Seen:
     since: str
 
 
+GONE = "its node went away before it answered"
+
+
 class Post(Protocol):
-    """Who carries parcels."""
+    """Who carries parcels. Where no answer will come, `fetch` gives the reason instead, `GONE` if nobody is there any more."""
 
     pause: float  # seconds between two looks for answers
 

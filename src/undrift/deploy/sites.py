@@ -16,7 +16,7 @@ from typing import Any
 from undrift.declare import Malformed
 from undrift.deploy.border import pack_orders, unpack_replies
 from undrift.deploy.parcel import Parcel, fields
-from undrift.deploy.roll import Roll
+from undrift.deploy.roll import GONE, Roll
 from undrift.deploy.spec import Spec
 from undrift.engine.base import Engine
 from undrift.errors import RunFailed
@@ -130,7 +130,7 @@ class Sites(Engine):
     ) -> dict[tuple[int, str], Reply]:
         name = self.spec.everybody[client]
         if isinstance(answer, str):
-            return failures(orders, "broken", f"{name}: {answer}")
+            return failures(orders, "absent" if answer == GONE else "broken", f"{name}: {answer}")
         self.log("up", name, orders[-1].round, answer)
         try:
             if answer.head.get("kind") == "stranger":

@@ -17,9 +17,10 @@ from flwr.serverapp import Grid, ServerApp
 from undrift.declare import Malformed
 from undrift.deploy import client, server, spec
 from undrift.deploy.parcel import Parcel, opened, raw
-from undrift.deploy.roll import Seen
+from undrift.deploy.roll import GONE, Seen
 from undrift.errors import BadRequest, RunFailed
 
+NODE_UNAVAILABLE = 5  # Flower's error code for a node that has stopped to report
 RAW = "undrift.raw"  # how arrays are serialised: little-endian bytes, nothing else
 
 
@@ -71,6 +72,8 @@ class Mail:
 
 
 def error_of(message: Message) -> str:
+    if message.error.code == NODE_UNAVAILABLE:
+        return GONE
     return f"Flower says: {(message.error.reason or f'error {message.error.code}').splitlines()[0]}"
 
 
