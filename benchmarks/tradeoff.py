@@ -52,16 +52,30 @@ def drawn(runs: dict[str, dict[str, Any]], title: str) -> Any:
     fig = figure(
         title, "Acc(G): accuracy on the whole test set, mean over clients", "Acc(L): accuracy on the own test slice"
     )
-    for number, (name, summary) in enumerate(runs.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        stages = [summary["stages"][stage] for stage in ("L1", "L2")]
-        x, y = ([stage[data]["mean"] for stage in stages] for data in ("acc_global", "acc_local"))
-        fig.add_scatter(x=x, y=y, mode="lines+markers+text", name=name, text=[name, ""],
-                        textposition=("top center", "bottom center")[number % 2],
+    places = {name: [(run["stages"][stage]["acc_global"]["mean"], run["stages"][stage]["acc_local"]["mean"]) for stage in ("L1", "L2")]
+              for name, run in runs.items()}  # fmt: skip
+    labels = together({name: points[0] for name, points in places.items()})
+    for number, (name, points) in enumerate(places.items()):
+        colour, (x, y) = COLOURS[number % len(COLOURS)], zip(*points)
+        fig.add_scatter(x=x, y=y, mode="lines+markers+text", name=name, text=[labels.get(name, ""), ""],
+                        textposition="bottom right" if x[0] < 0.3 else "bottom center",
                         line={"color": colour, "dash": "dot", "width": 1},
                         marker={"size": 11, "symbol": ["circle-open", "circle"], "color": colour, "line": {"width": 2}})  # fmt: skip
     fig.update_layout(height=640, hovermode="closest", legend={"orientation": "h", "y": -0.14})
     return fig
+
+
+def together(points: dict[str, tuple[float, float]], near: float = 0.02) -> dict[str, str]:
+    """One label for those that lie on each other, by the first of them."""
+    groups: list[list[str]] = []
+    for name, (x, y) in points.items():
+        for group in groups:
+            if abs(points[group[0]][0] - x) < near and abs(points[group[0]][1] - y) < near:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return {group[0]: "<br>".join(group) for group in groups}
 
 
 def picture(page: Path, target: Path) -> None:
