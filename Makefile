@@ -25,7 +25,7 @@ demo: setup
 	@$(BIN)/undrift demo
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto $(ARGS)
 	@echo "left out here, run by .ci/run: tests that need real data, extras, a browser, Ray or Flower"
 
 lint: setup

@@ -158,7 +158,7 @@ WIDE = table_of(np.linspace(-1, 1, 20 * 64, dtype=np.float32).reshape(20, 1, 8, 
         ({"noise": "symmetric(0.1)", "partition": "resample(5)"}, "use when=before"),
         ({"partition": "by_domain"}, "these have none; load pacs32, say, or name --domains"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "given",
 )
 def test_what_cannot_be_shown_is_one_sentence(given, reason):
     with pytest.raises(BadRequest, match=reason) as caught:
