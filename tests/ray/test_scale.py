@@ -32,7 +32,7 @@ def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, n
     try:
         assert [len(ours.engine.workers) for ours in several] == [3, 2, 1]
         assert len({member.node for member in several[0].engine.workers}) == 3
-        found = held(several[::-1], cores())
+        found = held(several[::-1], cores(), 3)
     finally:
         for ours in several[::-1]:  # the first one joined the cluster, and leaves it
             ours.close()
