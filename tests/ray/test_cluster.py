@@ -43,14 +43,16 @@ class Watcher:
 class Slow(Objective):
     """Takes a while, so that something can happen in mid-round."""
 
+    seconds: float = 0.6
+
     def begin(self, job: Job, state, told):
-        time.sleep(0.3)
+        time.sleep(self.seconds)
 
 
 def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_its_work_redone(cluster, node, on_ray):
     federation = tiny(clients=8)
     settings = SETTINGS
-    calm = ud.run(Slow(), federation, engine="inline", out=False, **settings)
+    calm = ud.run(Slow(0.0), federation, engine="inline", out=False, **settings)
     third = []
 
     def join():
@@ -67,7 +69,8 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
     hit = ud.run(Slow(), federation, watcher=watcher, **on_ray, **settings)
     assert calm.summary["model_sha256"] == hit.summary["model_sha256"]
     (failure,) = hit.summary["failures"]
-    assert (failure["round"], failure["client"], failure["kind"]) == (2, None, "node")
+    assert (failure["client"], failure["kind"]) == (None, "node")
+    assert failure["round"] in (2, 3)  # killing a node takes a moment
     assert failure["detail"].startswith(f"node 127.0.0.1 ({third[0].node_id[:8]}) died with 2 actors over client")
 
 
