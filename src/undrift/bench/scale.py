@@ -63,11 +63,11 @@ def timed(ours: Ours) -> Round:
 
 
 def steady() -> Work:
-    """A work to hold the model against: 24 equal clients of some 100 ms, so that clients' work dominates; the model is
+    """A work to hold the model against: 24 equal clients of some 60 ms, so that clients' work dominates; the model is
     about sums and cores, not about a scheduler's mood."""
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((2400, 784), dtype=np.float32), draw.integers(0, 10, 2400)
-    return Work("a", "mlp", 24, 25, x, y, np.split(np.arange(2400), 24), epochs=20)
+    return Work("a", "mlp", 24, 25, x, y, np.split(np.arange(2400), 24), epochs=12)
 
 
 def predict(
