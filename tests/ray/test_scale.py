@@ -32,10 +32,7 @@ def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, n
     try:
         assert [len(ours.engine.workers) for ours in several] == [3, 2, 1]
         assert len({member.node for member in several[0].engine.workers}) == 3
-        for _ in range(3):  # turns of a noisy machine: three, and if they do not tell, three more
-            found = held(several[::-1], cores(), 3)
-            if all(one.ratio == pytest.approx(1, rel=0.2) for one in found):
-                break
+        found = held(several[::-1], cores())
     finally:
         for ours in several[::-1]:  # the first one joined the cluster, and leaves it
             ours.close()
