@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from pictured import picture
 
 import undrift as ud
 from undrift.cli.progress import Progress
@@ -78,17 +77,6 @@ def together(points: dict[str, tuple[float, float]], near: float = 0.02) -> dict
     return {group[0]: "<br>".join(group) for group in groups}
 
 
-def picture(page: Path, target: Path) -> None:
-    browser = shutil.which("chromium")
-    if browser is None:
-        print("no chromium: the page can be opened in any browser, the picture is left out")
-        return
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000",
-                        "--window-size=1100,1080", f"--user-data-dir={profile}", f"--screenshot={target.resolve()}",
-                        f"file://{page.resolve()}"], check=True, capture_output=True, timeout=120)  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", default="runs/tradeoff")
@@ -124,7 +112,7 @@ def main() -> None:
         "Own distribution against all",
         [("trade-off", drawn(runs, title)), ("table", table)],
     )
-    picture(place.with_suffix(".html"), place.with_suffix(".png"))
+    picture(place.with_suffix(".html"), place.with_suffix(".png"), (1100, 1080))
     print(f"\nfigure: {place}.html, .json, .png")
 
 

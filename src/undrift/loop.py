@@ -9,15 +9,14 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from undrift.aggregate import Desktop, World, first_world, quarantined
 from undrift.engine.base import Engine
 from undrift.errors import RunFailed
-from undrift.evaluate.diagnose import Happened, look_at
+from undrift.evaluate.diagnose import Happened, counter, look_at
 from undrift.evaluate.stages import Judge
 from undrift.orders import Order, Reply
 from undrift.setup import Setup
@@ -117,14 +116,16 @@ class Loop:
         self.clock.lap("clients", replies)
         answers, events = self.quarantine(orders, replies)
         notes = [(world.round, r.client, *note) for r in answers for note in r.notes]
-        with self.counting(world.round) as counted:
+        diagnostics = self.site.diagnostics if self.judge.is_due(world.round) else []
+        with counter(diagnostics) as counted:
             after, more = desk.next_world(orders, answers)
         self.vault.forget_rows(world, after)
         self.clock.lap("aggregation")
-        seen = self.happened(world, after, orders, answers, desk.notes, counted)
+        written = counted.numbers if counted else 0
+        seen = self.happened(world, after, orders, answers, desk.notes, written) if diagnostics else None
         rows = self.judge.judge(after, world.round, cohort, answers, self.desktop)
         last = after.round == self.plan.rounds or self.reached(rows)
-        found, pictures = look_at(self.site.diagnostics, seen, self.engine, last) if seen else ([], [])
+        found, pictures = look_at(diagnostics, seen, self.engine, last) if seen else ([], [])
         self.clock.lap("evaluation")
         broken = [(world.round, None, kind, sentence) for kind, sentence in self.engine.events()]
         return after, rows + found, notes + desk.notes + pictures, events + more + broken, cohort
@@ -145,26 +146,17 @@ class Loop:
             for position, client in enumerate(cohort)
         ]  # fmt: skip
 
-    def counting(self, round: int) -> AbstractContextManager[Any]:
-        """Counts what the server does where a judged round is looked at by diagnostics, else nothing (None)."""
-        if not self.site.diagnostics or not self.judge.is_due(round):
-            return nullcontext()
-        from undrift.evaluate.diagnose.counting import Written
-
-        return Written()
-
     def happened(self, before: World, after: World, orders: Sequence[Order], answers: Sequence[Reply],
-                 notes: Sequence[Note], counted: Any) -> Happened | None:  # fmt: skip
-        """A judged round for the diagnostics, where some were asked for. Vectors are copied: an engine may use their
-        memory again while the round is judged."""
-        if counted is None:
-            return None
+                 notes: Sequence[Note], written: int) -> Happened:  # fmt: skip
+        """A judged round for the diagnostics. Vectors are copied: an engine may use their memory again while the round is
+        judged."""
         copies = [replace(reply, vector=reply.vector.clone()) for reply in answers if reply.vector is not None]
         weights = {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
         desk = self.desktop(after)
         broadcasts = cache(desk.broadcasts)
-        return Happened(self.site, before, after, orders, copies, weights, lambda k: desk.told(broadcasts(), k),
-                        counted.numbers)  # fmt: skip
+        return Happened(
+            self.site, before, after, orders, copies, weights, lambda k: desk.told(broadcasts(), k), written
+        )
 
     def quarantine(self, orders: Sequence[Order], replies: Sequence[Reply]) -> tuple[list[Reply], list[Event]]:
         """Row 9: who is left out of this round, before anything is touched, and why."""

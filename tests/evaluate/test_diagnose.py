@@ -13,7 +13,7 @@ from torch import nn
 
 import undrift as ud
 from undrift.errors import BadRequest
-from undrift.evaluate.diagnose import NAMES
+from undrift.evaluate.diagnose import NAMES, counter
 from undrift.evaluate.diagnose.bound import hellinger
 from undrift.evaluate.diagnose.features import effective_rank
 from undrift.evaluate.diagnose.hessian import top_eigenvalue
@@ -248,8 +248,19 @@ def test_elementwise_and_server_work_are_counted_apart(tiny):
         client[name], server[name] = numbers(run, "elementwise")[0, None], numbers(run, "server")[0, None]
     assert client["fedprox(mu=0.1)"] - client["fedavg"] == 3 * 75 * 20
     assert client["fedavgm"] == client["fedavg"]
-    assert server["fedprox(mu=0.1)"] == server["fedavg"] >= 4 * 75  # every answer is added to the sum
+    # One number per parameter for each of four answers (the first is made wider and scaled: one more), two to write the
+    # sum back and keep it as the next model; and the sum of the weights.
+    assert server["fedprox(mu=0.1)"] == server["fedavg"] == (4 + 1 + 2) * 75 + 1
     assert server["fedavgm"] > server["fedavg"]
+
+
+def test_only_a_diagnostic_that_counts_the_server_slows_it_down(tiny):
+    assert NAMES["cost"].counts_the_server
+    with counter([NAMES["drift"](), NAMES["gradients"]()]) as nothing:
+        assert nothing is None
+    with counter([NAMES["drift"](), NAMES["cost"]()]) as counted:
+        torch.empty(7).fill_(1.0)  # reserving memory writes nothing
+    assert counted.numbers == 7
 
 
 def test_bytes_are_the_model_and_what_parts_declare(tiny):

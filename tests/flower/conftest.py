@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,11 @@ class Loopback:
 
     def until_round(self, number: int, out: str = "run", seconds: float = 120) -> None:
         self.until(lambda: self.rounds(out) >= number, f"round {number} of {out}", seconds)
+
+    def until_answered(self, sites: Sequence[str], out: str = "run") -> None:
+        """Each of them has answered once more."""
+        before = {site: self.answers(site, out) for site in sites}
+        self.until(lambda: all(self.answers(site, out) > before[site] for site in sites), "an answer of every site")
 
     def until_finished(self, out: str = "run", seconds: float = 200) -> None:
         self.until(lambda: (self.folder / out / "model.safetensors").exists(), f"the end of {out}", seconds)

@@ -18,22 +18,22 @@ SITES = ("berlin", "oslo", "turin")
 
 
 def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_has_its_model(loopback, simulate, capfd):
-    """The ServerApp is killed (-9) and the same command goes on; a site with an unknown key is kept out by the SuperLink."""
-    loopback.make(rounds=5, evaluate_only=["lima"], wait=45.0).superlink()
+    """The ServerApp is killed (-9) and the same command goes on."""
+    loopback.make(rounds=5).superlink()
     for site in SITES:
         loopback.register(site)
-    for site in (*SITES, "lima"):
         loopback.node(site)
     loopback.run()
     # Killed while the answers to the third order are on their way. A node that is just fetching an order of a run that has
     # died keeps trying for a minute before it hears anything else, which is Flower's business and would cost it a round.
-    loopback.until(lambda: all(loopback.answers(site) >= 3 for site in SITES), "three answers of every site")
+    loopback.until_round(2)
+    loopback.until_answered(SITES)
     for process in loopback.processes_of("superlink", "flwr-serverapp"):
         os.kill(process, signal.SIGKILL)
     loopback.kill("run")
     loopback.run()
     loopback.until_finished()
-    simulated = simulate(rounds=5, clients=4, only=3)
+    simulated = simulate(rounds=5)
     assert torch.equal(ud.load(loopback.folder / "run").vector, simulated.vector)
     x = torch.randn(5, 1, 8, 8)
     for number, site in enumerate(SITES):
@@ -41,15 +41,12 @@ def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_ha
         assert torch.equal(kept.model(x), simulated.model(x))
         assert torch.equal(kept.personal()(x), simulated.personal(number)(x))
         assert loopback.left(site) >= loopback.counted(site) > 0  # what was in flight when the server died left, too
-    events = loopback.events()
-    assert "resumed" in [kind for _, _, kind, _ in events]
-    assert any(detail == "lima did not answer the roll call" for *_, detail in events)
+    assert "resumed" in [kind for _, _, kind, _ in loopback.events()]
     capfd.readouterr()
     assert command(["deploy", "status", str(loopback.folder / "run")]) == 0
     said = capfd.readouterr().out
     assert "5 of 5 rounds" in said
     assert re.search(r"oslo +5 ", said), said
-    assert re.search(r"lima \(judges\) +0 +— ", said), said
 
 
 SPOILT = """
@@ -61,7 +58,7 @@ def spoilt(orders, replies, plan, site):
     parcel, round = whole(orders, replies, plan, site), orders[-1].round
     if site == "berlin" and round == 0:
         return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"] * float("nan")})
-    if site == "berlin" and round == 2:
+    if site == "berlin" and round == 1:
         return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"][:-1]})
     if site == "oslo" and round == 1:
         raise RuntimeError("the answer is lost, the state is written")
@@ -73,7 +70,7 @@ client.pack_replies = spoilt
 def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost(loopback):
     """NaN, wrong shapes, a lost answer, another label order and a late joiner, a node killed and back, the SuperLink killed."""
     sites = (*SITES, "lima")
-    loopback.make(rounds=8, sites=sites, quorum=1, deadline=60.0, wait=45.0).superlink()
+    loopback.make(rounds=6, sites=sites, quorum=1, deadline=60.0, wait=30.0).superlink()
     good = (loopback.folder / "lima" / "data.py").read_text()
     for site in ("berlin", "oslo"):
         loopback.data_py(site, good + SPOILT)
@@ -81,22 +78,23 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
     for site in sites:
         loopback.register(site)
         loopback.node(site)
-    loopback.run(wait=30.0)
-    loopback.until_round(3)
+    loopback.run()
+    loopback.until_round(2)
     loopback.kill("turin")
     loopback.kill("lima", signal.SIGTERM)
     loopback.data_py("lima", good)
     loopback.node("lima")
-    loopback.until_round(4, seconds=150)
+    loopback.until_round(3, seconds=150)
     loopback.node("turin")
-    loopback.until_round(6, seconds=200)
+    loopback.until_round(5, seconds=200)
+    loopback.until_answered(sites)  # for the reason above
     loopback.kill("superlink")
     loopback.kill("run")
     loopback.superlink()
-    loopback.run()
+    loopback.run(wait=120.0)
     loopback.until_finished(seconds=250)
     result = ud.load(loopback.folder / "run")
-    assert result.summary["rounds"] == 8
+    assert result.summary["rounds"] == 6
     events = [(kind, detail) for _, _, kind, detail in loopback.events()]
     for kind, sentence in (
         ("nonfinite", "the client answered with a nonfinite result"),
@@ -114,7 +112,7 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
         assert (loopback.home_of(site) / "personal.safetensors").exists()
     # Turin came back with the state it had, and c is the mean of the committed c_k on the sites' own disks.
     versions = {number: result.world.versions["state", number] for number in range(4)}
-    assert versions == dict.fromkeys(range(4), 7)
+    assert versions == dict.fromkeys(range(4), 5)
     c = result.world.memories["objective.scaffold"]
     states = [loopback.home_of(site) / "states" / f"{versions[k]:08d}.safetensors" for k, site in enumerate(sites)]
     controls = [trees.load(path.read_bytes())["parts"]["objective.scaffold"] for path in states]
@@ -122,14 +120,18 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
 
 
 @pytest.mark.skipif("UNDRIFT_DATA" not in os.environ, reason="needs the real data sets (UNDRIFT_DATA)")
-def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate):
-    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=["geneva"]).superlink()
+def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate, capfd):
+    """A second one of these is not registered at the SuperLink, which therefore keeps it out."""
+    judges = ["geneva", "lima"]
+    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=judges, wait=45.0)
+    loopback.superlink()
     for site in (*SITES, "geneva"):
         loopback.register(site)
+    for site in (*SITES, *judges):
         loopback.node(site)
     loopback.run()
     loopback.until_finished()
-    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=4, only=3)
+    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=5, only=3)
     result = ud.load(loopback.folder / "run")
     assert torch.equal(result.vector, simulated.vector)
     judged = result.rows(
@@ -138,6 +140,11 @@ def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopba
     assert judged == [("G",), ("L1",)]
     x = torch.randn(2, 1, 28, 28)
     assert torch.equal(ud.load(loopback.home_of("geneva")).model(x), simulated.model(x))
+    assert any(detail == "lima did not answer the roll call" for *_, detail in loopback.events())
+    capfd.readouterr()
+    assert command(["deploy", "status", str(loopback.folder / "run")]) == 0
+    said = capfd.readouterr().out
+    assert re.search(r"lima \(judges\) +0 +— ", said), said
 
 
 def test_messages_become_flower_records_and_back():
@@ -157,3 +164,11 @@ def test_messages_become_flower_records_and_back():
         parcel_of(pickled)
     with pytest.raises(Malformed, match="lacks its record"):
         parcel_of(RecordDict({}))
+
+
+def test_the_code_of_a_node_that_went_away_is_flowers():
+    from flwr.common.constant import ErrorCode
+
+    from undrift.deploy.wire import NODE_UNAVAILABLE
+
+    assert NODE_UNAVAILABLE == ErrorCode.NODE_UNAVAILABLE

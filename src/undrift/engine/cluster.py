@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -109,3 +110,17 @@ def environment(**values: str) -> Iterator[None]:
 
 def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def differing(where: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
+    """Why a node cannot take part, if its versions are not the driver's."""
+    for name, version in ours.items():
+        if theirs.get(name) != version:
+            return f"{where} has {name} {theirs.get(name)} and the driver {version}; install the same everywhere"
+    return ""
+
+
+def missing(where: str, text: str) -> str:
+    """Why a node cannot take part, if it failed to import something."""
+    found = re.search(r"No module named '([^']+)'", text)
+    return f"{where} cannot import {found[1]!r}, which this run needs; install it there" if found else ""

@@ -9,7 +9,6 @@ does not know where it ran: it can be resumed on any other engine.
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import sys
 import time
@@ -23,7 +22,7 @@ import torch
 
 import undrift
 from undrift.engine.arena import pack, pack_objects, unpack
-from undrift.engine.cluster import connect
+from undrift.engine.cluster import connect, differing, missing
 from undrift.engine.parcel import Opened, Parcel, array_of, large_tensors, weight
 from undrift.engine.payload import open_site, site_payload
 from undrift.engine.pool import TRIES, Pool, lost_clients
@@ -293,15 +292,3 @@ def unit_of(resources: dict[str, float], device: str) -> tuple[str, str]:
     if not resources.get("GPU"):
         raise BadRequest(f"--device {device}, but no node of the cluster has a GPU; use --device cpu")
     return "GPU", "cuda"
-
-
-def differing(where: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
-    for name, version in ours.items():
-        if theirs.get(name) != version:
-            return f"{where} has {name} {theirs.get(name)} and the driver {version}; install the same everywhere"
-    return ""
-
-
-def missing(where: str, text: str) -> str:
-    found = re.search(r"No module named '([^']+)'", text)
-    return f"{where} cannot import {found[1]!r}, which this run needs; install it there" if found else ""

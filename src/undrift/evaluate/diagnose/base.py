@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from undrift.store.record import Metric, Note
 from undrift.streams import numpy_stream
 
 if TYPE_CHECKING:
+    from undrift.evaluate.diagnose.counting import Written
     from undrift.site import Site
     from undrift.vector import Flat
 
@@ -34,7 +36,7 @@ class Happened:
     answers: Sequence[Reply]  # that passed quarantine
     weights: dict[int, float]  # by client, those the mean was taken with
     told: Callable[[int], dict[str, dict[str, Any]]]  # what a client would be told on receiving `after`
-    written: int = 0  # numbers that the server wrote on its way from the answers to `after`
+    written: int = 0  # numbers that the server wrote on its way from the answers to `after`, where a diagnostic counts
 
     @property
     def plan(self) -> Plan:
@@ -79,6 +81,7 @@ class Diagnostic:
 
     name = ""
     at_the_end = False  # only after the last round
+    counts_the_server = False  # wants to know `Happened.written`, which slows the server down
 
     def check(self, site: Site) -> None:
         """Refuse with a sentence what cannot be done in this run."""
@@ -89,6 +92,15 @@ class Diagnostic:
     def work(self, site: Site, order: Order) -> dict[str, Any]:
         """At a worker: one piece (`order.span[1]`) of what `look` asks for."""
         return {}
+
+
+def counter(diagnostics: Sequence[Diagnostic]) -> AbstractContextManager[Written | None]:
+    """Around the server's own work of a round: counts it where one of these wants to know."""
+    if not any(one.counts_the_server for one in diagnostics):
+        return nullcontext()
+    from undrift.evaluate.diagnose.counting import Written
+
+    return Written()
 
 
 def look_at(

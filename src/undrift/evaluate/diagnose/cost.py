@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Cost(Diagnostic):
     name = "cost"
+    counts_the_server = True
 
     def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
         answered = {reply.client: reply for reply in seen.answers}

@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+RESERVE = (torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided)  # memory, and write nothing
+
 
 class Written(TorchDispatchMode):
     """Counts the floating-point numbers that operations write, beside matrix products, convolutions and views."""
@@ -19,12 +21,12 @@ class Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
-        if function.overloadpacket not in flop_registry and not function.is_view:
-            self.numbers += sum(one.numel() for one in tree_leaves(written_by(function, args, found))
+        if function.overloadpacket not in flop_registry and not function.is_view and function.overloadpacket not in RESERVE:
+            self.numbers += sum(one.numel() for one in tree_leaves(written_by(args, found))
                                 if isinstance(one, torch.Tensor) and one.is_floating_point())  # fmt: skip
         return found
 
 
-def written_by(function: Any, args: Any, found: Any) -> Any:
+def written_by(args: Any, found: Any) -> Any:
     """What an operation returns; of one that returns nothing (fused kernels), its first argument, which it changes."""
     return args[:1] if found is None and args else found
