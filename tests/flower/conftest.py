@@ -130,11 +130,15 @@ class Loopback:
         )  # fmt: skip
         self.until(lambda: connects(self.port), "the SuperLink to listen", 60)
 
-    def register(self, site: str, key: str | None = None) -> None:
-        done = self.flwr(
-            "supernode", "register", str(self.app / "keys" / f"{key or site}.pub"), "undrift", "--name", site
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    def register(self, *sites: str) -> None:
+        """At the SuperLink, all at once: each takes Flower's command line some seconds."""
+        keys = [self.app / "keys" / f"{site}.pub" for site in sites]
+        commands = [[str(BIN / "flwr"), "supernode", "register", str(key), "undrift", "--name", key.stem] for key in keys]
+        started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env)
+                   for words in commands]  # fmt: skip
+        for process in started:
+            said, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, said
 
     def node(self, site: str, key: Path | None = None, **more: str) -> None:
         words = {"site": site, "data": str(self.folder / site / "data.py"), **more}
@@ -144,9 +148,6 @@ class Loopback:
             "--host", "127.0.0.1", "--port", str(free_port()),
             "--node-config", " ".join(f'{name}="{value}"' for name, value in words.items()),
         )  # fmt: skip
-
-    def flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(BIN / "flwr"), *words], capture_output=True, text=True, env=self.env, timeout=120)
 
     def run(self, out: str = "run", **config: Any) -> None:
         """Start a run; `self.log("run")` is what its operator sees."""

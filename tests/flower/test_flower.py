@@ -20,8 +20,8 @@ SITES = ("berlin", "oslo", "turin")
 def test_killed_in_the_middle_five_rounds_equal_the_simulation_and_every_site_has_its_model(loopback, simulate, capfd):
     """The ServerApp is killed (-9) and the same command goes on."""
     loopback.make(rounds=5).superlink()
+    loopback.register(*SITES)
     for site in SITES:
-        loopback.register(site)
         loopback.node(site)
     loopback.run()
     # Killed while the answers to the third order are on their way. A node that is just fetching an order of a run that has
@@ -56,11 +56,11 @@ from undrift.deploy.parcel import Parcel
 whole = client.pack_replies
 def spoilt(orders, replies, plan, site):
     parcel, round = whole(orders, replies, plan, site), orders[-1].round
-    if site == "berlin" and round == 0:
+    if round == 0:
         return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"] * float("nan")})
-    if site == "berlin" and round == 1:
+    if round == 1:
         return Parcel(parcel.head, {**parcel.arrays, "train.vector": parcel.arrays["train.vector"][:-1]})
-    if site == "oslo" and round == 1:
+    if round == 3:
         raise RuntimeError("the answer is lost, the state is written")
     return parcel
 client.pack_replies = spoilt
@@ -68,15 +68,15 @@ client.pack_replies = spoilt
 
 
 def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost(loopback):
-    """NaN, wrong shapes, a lost answer, another label order and a late joiner, a node killed and back, the SuperLink killed."""
-    sites = (*SITES, "lima")
-    loopback.make(rounds=6, sites=sites, quorum=1, deadline=60.0, wait=30.0).superlink()
+    """Berlin answers NaN, then in another shape, and an answer of it is lost; turin's node is killed and comes back; lima has another
+    label order and joins when that is mended; in the last round the SuperLink is killed."""
+    sites = ("berlin", "turin", "lima")
+    loopback.make(rounds=5, sites=sites, quorum=1, deadline=60.0, wait=30.0).superlink()
     good = (loopback.folder / "lima" / "data.py").read_text()
-    for site in ("berlin", "oslo"):
-        loopback.data_py(site, good + SPOILT)
+    loopback.data_py("berlin", good + SPOILT)
     loopback.data_py("lima", good.replace("range(10)", "reversed(range(10))"))
+    loopback.register(*sites)
     for site in sites:
-        loopback.register(site)
         loopback.node(site)
     loopback.run()
     loopback.until_round(2)
@@ -86,7 +86,7 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
     loopback.node("lima")
     loopback.until_round(3, seconds=150)
     loopback.node("turin")
-    loopback.until_round(5, seconds=200)
+    loopback.until_round(4, seconds=200)
     loopback.until_answered(sites)  # for the reason above
     loopback.kill("superlink")
     loopback.kill("run")
@@ -94,12 +94,12 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
     loopback.run(wait=120.0)
     loopback.until_finished(seconds=250)
     result = ud.load(loopback.folder / "run")
-    assert result.summary["rounds"] == 6
+    assert result.summary["rounds"] == 5
     events = [(kind, detail) for _, _, kind, detail in loopback.events()]
     for kind, sentence in (
         ("nonfinite", "the client answered with a nonfinite result"),
         ("malformed", "berlin: train.vector has shape (1209,) instead of (1210,)"),
-        ("broken", "oslo: RuntimeError; the site's log has the rest"),
+        ("broken", "berlin: RuntimeError; the site's log has the rest"),
         ("refused", "lima was refused: lima numbers its labels 9, 8, 7"),
         ("absent", "lima did not answer the roll call"),
         ("joined", "lima is there with"),
@@ -107,12 +107,12 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
         ("resumed", "from the checkpoint before round"),
     ):
         assert any(k == kind and sentence in detail for k, detail in events), (kind, sentence, events)
-    assert "the answer is lost, the state is written" in loopback.log("oslo")
+    assert "the answer is lost, the state is written" in loopback.log("berlin")
     for site in sites:
         assert (loopback.home_of(site) / "personal.safetensors").exists()
     # Turin came back with the state it had, and c is the mean of the committed c_k on the sites' own disks.
-    versions = {number: result.world.versions["state", number] for number in range(4)}
-    assert versions == dict.fromkeys(range(4), 5)
+    versions = {number: result.world.versions["state", number] for number in range(3)}
+    assert versions == dict.fromkeys(range(3), 4)
     c = result.world.memories["objective.scaffold"]
     states = [loopback.home_of(site) / "states" / f"{versions[k]:08d}.safetensors" for k, site in enumerate(sites)]
     controls = [trees.load(path.read_bytes())["parts"]["objective.scaffold"] for path in states]
@@ -123,19 +123,18 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
 def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate, capfd):
     """A second one of these is not registered at the SuperLink, which therefore keeps it out."""
     judges = ["geneva", "lima"]
-    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=judges, wait=45.0)
+    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=1, evaluate_only=judges, wait=30.0)
     loopback.superlink()
-    for site in (*SITES, "geneva"):
-        loopback.register(site)
+    loopback.register(*SITES, "geneva")
     for site in (*SITES, *judges):
         loopback.node(site)
     loopback.run()
     loopback.until_finished()
-    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=5, only=3)
+    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=1, clients=5, only=3)
     result = ud.load(loopback.folder / "run")
     assert torch.equal(result.vector, simulated.vector)
     judged = result.rows(
-        "SELECT stage FROM metrics WHERE client = 3 AND round = 1 AND metric = 'accuracy' ORDER BY stage"
+        "SELECT stage FROM metrics WHERE client = 3 AND round = 0 AND metric = 'accuracy' ORDER BY stage"
     )
     assert judged == [("G",), ("L1",)]
     x = torch.randn(2, 1, 28, 28)
