@@ -41,15 +41,17 @@ class Watcher:
 
 
 @dataclass(frozen=True)
-class Slow(Objective):
-    """Everybody waits in round 2 until a file is there, so that what makes it appear happens in mid-round."""
+class Held(Objective):
+    """On the node that a file names everybody waits in round 2, so that it dies in mid-round."""
 
-    until: str = ""
+    doomed: str = ""
 
     def begin(self, job: Job, state, told):
-        end = time.monotonic() + 30
-        while self.until and job.round == 2 and not Path(self.until).exists() and time.monotonic() < end:
-            time.sleep(0.05)
+        if self.doomed and job.round == 2:
+            import ray
+
+            if ray.get_runtime_context().get_node_id() == Path(self.doomed).read_text():
+                time.sleep(60)
 
 
 def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_its_work_redone(
@@ -57,7 +59,7 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
 ):
     federation = tiny(clients=8)
     settings = SETTINGS
-    calm = ud.run(Slow(), federation, engine="inline", out=False, **settings)
+    calm = ud.run(Held(), federation, engine="inline", out=False, **settings)
     third = []
 
     def join():
@@ -66,16 +68,13 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
         while len(watcher.engine.workers) < 4 and time.monotonic() < until:
             list(watcher.engine.answers())  # nobody works between rounds: whoever answers has arrived
         assert len(watcher.engine.workers) == 4
+        (tmp_path / "doomed").write_text(third[0].node_id)
 
     def kill():
-        threading.Timer(0.2, killed).start()
-
-    def killed():
-        cluster.remove_node(third[0], allow_graceful=False)
-        (tmp_path / "gone").touch()
+        threading.Timer(0.2, lambda: cluster.remove_node(third[0], allow_graceful=False)).start()
 
     watcher = Watcher(_0=join, _1=kill)
-    hit = ud.run(Slow(str(tmp_path / "gone")), federation, watcher=watcher, **on_ray, **settings)
+    hit = ud.run(Held(str(tmp_path / "doomed")), federation, watcher=watcher, **on_ray, **settings)
     assert calm.summary["model_sha256"] == hit.summary["model_sha256"]
     (failure,) = hit.summary["failures"]
     assert (failure["round"], failure["client"], failure["kind"]) == (2, None, "node")
