@@ -43,7 +43,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
             [one["name"], "?" if one["quick_minutes"] is None else f"{one['quick_minutes']:g} min", whole, one["title"]]
         )
     typer.echo(text_table(rows))
-    typer.echo("\nquick: estimated for two cores, not measured yet. `undrift paper run NAME --scale quick` runs one.")
+    typer.echo("\nquick: minutes as measured on two cores. `undrift paper run NAME --scale quick` runs one.")
 
 
 @app.command("show")
