@@ -120,7 +120,7 @@ def figure(rows: list[dict]) -> str:
                             line=line, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
     fig.update_layout(template="plotly_white", width=1100, height=900, legend={"orientation": "h", "y": -0.06},
                       title="who survives what: accuracy over the share of broken clients (%)")  # fmt: skip
-    return fig.to_html(include_plotlyjs=True)
+    return fig.to_html(include_plotlyjs=True, config={"displayModeBar": False})
 
 
 def main() -> None:
@@ -154,7 +154,7 @@ def main() -> None:
     page.parent.mkdir(exist_ok=True)
     page.write_text(figure(rows))
     if data == "fashion-mnist":  # the study that docs/results/who-survives.md speaks of
-        picture(page, RESULTS / "who-survives.png", (1120, 960))
+        picture(page, RESULTS / "who-survives.png", (1120, 920))
     print(text, f"\nfigure: {page.relative_to(ROOT)}")
 
 
