@@ -254,7 +254,7 @@ def test_elementwise_and_server_work_are_counted_apart(tiny):
     assert server["fedavgm"] > server["fedavg"]
 
 
-def test_only_a_diagnostic_that_counts_the_server_slows_it_down(tiny):
+def test_only_a_diagnostic_that_counts_the_server_slows_it_down():
     assert NAMES["cost"].counts_the_server
     with counter([NAMES["drift"](), NAMES["gradients"]()]) as nothing:
         assert nothing is None

@@ -140,11 +140,11 @@ class Loopback:
             said, _ = process.communicate(timeout=120)
             assert process.returncode == 0, said
 
-    def node(self, site: str, key: Path | None = None, **more: str) -> None:
-        words = {"site": site, "data": str(self.folder / site / "data.py"), **more}
+    def node(self, site: str) -> None:
+        words = {"site": site, "data": str(self.folder / site / "data.py")}
         self.start(
             site, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates",
-            str(self.app / "keys" / "ca.crt"), "--auth-supernode-private-key", str(key or self.app / "keys" / site),
+            str(self.app / "keys" / "ca.crt"), "--auth-supernode-private-key", str(self.app / "keys" / site),
             "--host", "127.0.0.1", "--port", str(free_port()),
             "--node-config", " ".join(f'{name}="{value}"' for name, value in words.items()),
         )  # fmt: skip

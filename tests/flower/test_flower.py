@@ -123,18 +123,18 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
 def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopback, simulate, capfd):
     """A second one of these is not registered at the SuperLink, which therefore keeps it out."""
     judges = ["geneva", "lima"]
-    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=1, evaluate_only=judges, wait=30.0)
+    loopback.make("scaffold+fliu", data="fashion-mnist", model="lenet5", rounds=2, evaluate_only=judges, wait=45.0)
     loopback.superlink()
     loopback.register(*SITES, "geneva")
     for site in (*SITES, *judges):
         loopback.node(site)
     loopback.run()
     loopback.until_finished()
-    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=1, clients=5, only=3)
+    simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=5, only=3)
     result = ud.load(loopback.folder / "run")
     assert torch.equal(result.vector, simulated.vector)
     judged = result.rows(
-        "SELECT stage FROM metrics WHERE client = 3 AND round = 0 AND metric = 'accuracy' ORDER BY stage"
+        "SELECT stage FROM metrics WHERE client = 3 AND round = 1 AND metric = 'accuracy' ORDER BY stage"
     )
     assert judged == [("G",), ("L1",)]
     x = torch.randn(2, 1, 28, 28)
