@@ -103,6 +103,19 @@ def test_a_claim_is_true_false_or_open():
     assert outcome() == "open"
 
 
+def test_a_swing_on_one_seed_is_clear_of_its_noise_from_a_quarter_on_and_shown_with_its_sign():
+    swings = preset(columns=(Column("x"),), values=(Value("G", take="std", factor=1.0),))
+    claim = Claim("A swings less than B", "below", ("A", "B"))
+
+    def verdict(a, b):
+        found = paper_table.verdict(swings, claim, [row("A", "x", 0, a), row("B", "x", 0, b)])
+        return found.outcome, found.why
+
+    assert verdict(0.001, 0.002) == ("true", "x -0.0010")
+    assert verdict(0.0016, 0.002) == ("open", "x -0.0004")  # a fifth less
+    assert verdict(0.002, 0.001) == ("false", "x +0.0010")
+
+
 def test_numbers_are_read_off_the_last_rounds():
     curve = [0.1, 0.2, 0.6, 0.8]
 

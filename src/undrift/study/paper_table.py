@@ -15,7 +15,8 @@ from undrift.study.standings import difference
 
 Row = dict[str, Any]
 Rows = Any  # (query, values) -> rows of a record
-NOISE = 1.0  # points below which a difference on one seed is chance
+POINT = 1.0  # a difference below it on one seed is chance, where the numbers are percentages
+QUARTER = 0.25  # elsewhere: below this share of the larger number (a swing over fifteen rounds is known to a fifth)
 
 
 def read_off(rows: Rows, value: Value) -> list[float] | None:
@@ -73,11 +74,12 @@ def verdicts(preset: Preset, rows: Sequence[Row]) -> list[Verdict]:
 
 
 def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """A cell says yes or no where the paired difference is clear of its noise (the confidence interval over seeds, one
-    point on a single seed); a claim is true when enough cells say yes, false when enough can no longer say it."""
+    """A cell says yes or no where the paired difference is clear of its noise (the confidence interval over seeds; on a
+    single seed a point, or a quarter of the larger number where it is no percentage); a claim is true when enough cells
+    say yes, false when enough can no longer say it."""
     by_name = {value.name: value for value in preset.values}
     value = by_name[claim.value or preset.values[0].name]
-    noise = NOISE if value.factor == 100 else 0.0
+    percent = value.factor == 100
     wanted = claim.columns or tuple(column.name for column in preset.columns)
     yes = no = 0
     seen = []
@@ -88,18 +90,16 @@ def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
             continue
         mean, low, high = (value.factor * one for one in found)
         if not np.isfinite(low):
+            larger = max(abs(number(row, value.name) or 0.0) for row in here if row["row"] in claim.rows)
+            noise = POINT if percent else QUARTER * value.factor * larger
             low, high = mean - noise, mean + noise
-        if claim.kind == "below":
-            mean, low, high = -mean, -high, -low
         if claim.kind == "near":
             yes, no = yes + (abs(mean) <= claim.within), no + (abs(mean) > claim.within + (high - low) / 2)
-        else:
+        elif claim.kind == "above":
             yes, no = yes + (low > 0), no + (high < 0)
-        seen.append(
-            f"{column} {mean if claim.kind != 'below' else -mean:+.2f}"
-            if value.factor == 100
-            else f"{column} {mean:+.4f}"
-        )
+        else:
+            yes, no = yes + (high < 0), no + (low > 0)
+        seen.append(f"{column} {mean:+.{2 if percent else 4}f}")
     if not seen:
         return Verdict(claim, "open", "not run")
     need = claim.share * len(wanted)
