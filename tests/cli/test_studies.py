@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from undrift.result import rows_of
+from undrift.study.report import compare_command
 
 UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
 
@@ -39,6 +41,16 @@ def test_a_finished_comparison_resumed_is_the_same_by_folder_or_by_words(undrift
     more = undrift("compare", "--resume", "both", "--seeds", "2", "--json", "--quiet").json["rows"]
     assert more[:2] == first
     assert [row["seed"] for row in more] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seeds", ["--seeds 2", "--repeat 2 --seed 1 --data-seed 7", "--seeds 2 --data-seed 7", "--data-seed 7"])
+def test_the_command_on_the_page_asks_for_the_same_comparison(undrift, small, seeds):
+    own = ("--thresholds", "0.5,0.9", "--selection", "list([0, 2])", *seeds.split())
+    assert undrift("compare", "fedavg", "fedavg --lr 0.01", *small, *own, "--out", "first", "--quiet").code == 0
+    program, *words = shlex.split(compare_command(Path("first")))
+    assert program == "undrift"
+    assert undrift(*words, "--out", "again", "--quiet").code == 0
+    assert Path("again/compare.toml").read_text() == Path("first/compare.toml").read_text()
 
 
 def test_grid_on_the_command_line(undrift, small):

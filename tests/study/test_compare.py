@@ -99,6 +99,8 @@ def test_resuming_may_add_seeds_and_methods_but_change_nothing(whole, tmp_path):
         compare(METHODS[:2], out=tmp_path / "c", resume=True, **{**SMALL, "rounds": 5})
     with pytest.raises(BadRequest, match="in this order"):
         compare(METHODS[1:2], out=tmp_path / "c", resume=True, **SMALL)
+    with pytest.raises(BadRequest, match="seed 1 ran on another federation"):
+        compare(METHODS[:3], repeat=2, out=tmp_path / "c", resume=True, **SMALL)
 
 
 def test_a_comparison_of_objects_is_resumed_in_python(tmp_path):

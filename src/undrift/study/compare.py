@@ -154,6 +154,9 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
         )
         if mine[: len(theirs)] != theirs:
             raise BadRequest(f"{folder} compares {', '.join(theirs)}, in this order; more may follow, none be left out")
+        if other := [seed for seed, data in asked.seeds if dict(before.seeds).get(seed, data) != data]:
+            raise BadRequest(f"seed {other[0]} ran on another federation in {folder}: "
+                             "--seeds varies the federation, --repeat and --data-seed keep it; resume it as it was begun")  # fmt: skip
     elif out is None:
         data = Path(str(asked.options.get("data", "digits"))).stem
         folder = next_free(Path("runs"), f"{data}-compare")

@@ -185,7 +185,7 @@ def compare_command(folder: Path) -> str:
     repeated = len({data for _, data in asked.seeds}) == 1 and len(asked.seeds) > 1
     options = [spelt(key, value) for key, value in asked.options.items()]
     options += [f"--seed {first}"] if first else []
-    options += [f"--data-seed {data_seed}"] if data_seed != first and len(asked.seeds) == 1 else []
+    options += [f"--data-seed {data_seed}"] if data_seed != first else []
     options += [f"--{'repeat' if repeated else 'seeds'} {len(asked.seeds)}"] if len(asked.seeds) > 1 else []
     options += [f"--grid {key}={','.join(map(str, values))}" for key, values in asked.grid.items()]
     return " ".join(["undrift compare", *map(shlex.quote, entries), *options])
@@ -193,4 +193,5 @@ def compare_command(folder: Path) -> str:
 
 def spelt(key: str, value: Any) -> str:
     flag = "--" + key.replace("_", "-")
-    return flag if value is True else f"{flag} {shlex.quote(str(value))}"
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return flag if value is True else f"{flag} {shlex.quote(text)}"
