@@ -6,6 +6,7 @@ leaves nothing behind, and a checkpoint can be written while the next round runs
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -215,6 +216,4 @@ def first_world(plan: Plan, vector: torch.Tensor, integers: Integers, desktop: C
 
 
 def as_json(value: Any) -> str:
-    import json
-
     return json.dumps(value.tolist() if isinstance(value, torch.Tensor) else value)

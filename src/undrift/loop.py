@@ -106,7 +106,7 @@ class Loop:
             self.vault.last_checkpoint(world)
         return world
 
-    def one_round(self, world: World):  # type: ignore[no-untyped-def]
+    def one_round(self, world: World) -> tuple[World, list[Metric], list[Note], list[Event], list[int]]:
         """One round: from a world to the next, and what there is to record."""
         cohort = self.setup.selection.choose(numpy_stream(self.plan.seed, "cohort", world.round), self.plan.clients)
         desk = self.desktop(world)
