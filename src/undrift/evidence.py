@@ -13,8 +13,7 @@ PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of Fed
 
 # Files of tests/laws that do not have the name of their part.
 SHARED = {
-    "test_personal": ("personalize.apfl", "personalize.fedfomo", "personalize.fedrep", "personalize.fliu",
-                      "personalize.local", "private.head", "private.named", "private.norms"),
+    "test_private": ("personalize.fedrep", "private.head", "private.named", "private.norms"),
     "test_server_side": ("combine.fednova", "server.fedmr", "server.momentum", *PLAIN),
     "test_adaptive": ("server.fedadagrad", "server.fedadam", "server.fedyogi"),
     "test_dac": ("weighting.flood",),

@@ -1,0 +1,113 @@
+"""APFL in its three variants: the personal model, and the α that mixes it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from undrift import personalize
+from undrift.errors import BadRequest
+from undrift.testing import quadratics, run_parts, small_network
+
+
+def test_apfl_leaves_the_global_model_alone(tiny):
+    for variant in ("pfllib", "official"):
+        run = run_parts(f"apfl(variant={variant})", tiny, rounds=3, model=lambda: small_network(5, 3, dropout=0.3))
+        plain = run_parts("fedavg", tiny, rounds=3, model=lambda: small_network(5, 3, dropout=0.3))
+        assert torch.equal(run.vector, plain.vector)
+
+
+def test_alpha_falls_by_hand_where_both_models_are_the_same():
+    # v = w throughout, so only 0.02 α is left: α ← 0.5 (1 − 0.1 · 0.02) per step; 3 steps, then official moves once.
+    federation = quadratics([1.0], [1.0])
+    own = run_parts("apfl", federation, rounds=1, epochs=3)
+    assert own.state(0)["alpha"] == pytest.approx(0.5 * (1 - 0.002) ** 3, rel=1e-6)
+
+
+def test_pfllib_alpha_and_model_by_hand():
+    # One client, (x − 1)²/2, η = 0.1. Second round: w from 0.1 (after one step of the mean), v as left behind.
+    run = run_parts("apfl(alpha0=0.5)", quadratics([1.0, 1.0], [1.0, -1.0]), rounds=2, epochs=1)
+    # round 0: w₀ = v₀ = 0 → 0.1 for client 0 (gradient −1), α ← 0.5 − 0.1 (0 + 0.01) = 0.499; v stays 0.1
+    # round 1: w = mean(0.1, −0.1) = 0 → 0.1 (gradient −1); v = 0.1 → 0.19 (gradient −0.9)
+    slope = (0.19 - 0.1) * (0.499 * -0.9 + 0.501 * -1.0) + 0.02 * 0.499
+    alpha = 0.499 - 0.1 * slope
+    assert run.state(0)["alpha"] == pytest.approx(alpha, rel=1e-5)
+    assert run.state(0)["v"].item() == pytest.approx(alpha * 0.19 + (1 - alpha) * 0.1, rel=1e-5)
+    assert alpha > 0.499  # v is nearer to the client's own optimum: its share grows
+
+
+def test_official_steps_on_the_mixed_output_and_moves_alpha_once_a_round():
+    # The output is x − 1, so the mixed output at v, w is α(v − 1) + (1 − α)(w − 1), and ∇v = α · mixed.
+    run = run_parts("apfl(variant=official)", quadratics([1.0], [1.0]), rounds=1, epochs=2)
+    w, v, alpha = 0.0, 0.0, 0.5
+    mixed = alpha * (v - 1) + (1 - alpha) * (w - 1)  # o_w is that of the batch's own pass
+    g_w, g_v = w - 1, alpha * mixed
+    w, v = w - 0.1 * g_w, v - 0.1 * g_v
+    alpha -= 0.1 * ((v - w) * (alpha * g_v + (1 - alpha) * g_w) + 0.02 * alpha)
+    v -= 0.1 * alpha * (alpha * (v - 1) + (1 - alpha) * (w - 1))
+    assert run.state(0)["alpha"] == pytest.approx(alpha, rel=1e-5)
+    assert run.state(0)["v"].item() == pytest.approx(v, rel=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["pfllib", "official"])
+def test_alpha_grows_where_the_personal_model_is_the_better_one(variant):
+    # Optima at ±1: the mean model is 0 for ever, the personal one goes to its own optimum.
+    run = run_parts(f"apfl(variant={variant})", quadratics([1.0, 1.0], [1.0, -1.0]), rounds=15, epochs=4)
+    alphas = [value for _, client, value in run.notes("alpha") if client == 0]
+    assert alphas[-1] > 0.52
+    assert min(alphas) == alphas[0]
+
+
+@pytest.mark.parametrize(("variant", "end"), [("pfllib", 1.0), ("official", 0.0)])
+def test_alpha_stays_between_zero_and_one_however_steep_the_slope(variant, end):
+    # Optima at ±20. The official form's v moves α times slower than w at first, so α falls at once, and at 0 v is never
+    # trained again; PFLlib's v trains on its own loss, and α rises.
+    run = run_parts(f"apfl(variant={variant}, alpha0=0.1)", quadratics([1.0, 1.0], [20.0, -20.0]), rounds=10, epochs=4)
+    alphas = [value for _, client, value in run.notes("alpha") if client == 0]
+    assert all(0 <= alpha <= 1 for alpha in alphas)
+    assert end in alphas
+
+
+def test_alpha_does_not_move_where_it_may_not(tiny):
+    run = run_parts("apfl(variant=official, adaptive=false, alpha0=0.3)", tiny)
+    assert [value for _, _, value in run.notes("alpha")] == pytest.approx([0.3] * 12)
+
+
+def test_a_slope_that_is_not_finite_keeps_alpha(job, batch):
+    class Broken:
+        P = torch.tensor([math.inf])
+
+        def __call__(self, x):
+            return x
+
+        def loss(self, logits, y):
+            return logits.sum()
+
+        def step(self, loss):
+            return torch.zeros(1)
+
+    scratch = {"twin": Broken(), "alpha": torch.tensor(0.4), "moves": True}
+    personalize.apfl().also(batch(torch.zeros(2, 1), gradient=torch.ones(1)), job(), scratch)
+    assert scratch["alpha"].item() == pytest.approx(0.4)
+
+
+def test_what_an_apfl_client_holds(job):
+    own = {"v": torch.tensor([3.0]), "alpha": 0.25}
+    trained = torch.tensor([1.0])
+    assert personalize.apfl().holds(job(), own, trained) == [(1.0, own["v"])]
+    assert personalize.apfl(variant="official").holds(job(), own, trained) == [(0.25, own["v"]), (0.75, trained)]
+
+
+def test_the_personal_model_is_trained_on_the_plain_loss(tiny):
+    # Weights multiply the global model's loss only: the second model's first round is that of plain training.
+    heavy, plain = (run_parts(m, tiny, rounds=1) for m in ("apfl(adaptive=false, alpha0=1)+fedlc", "local"))
+    for client in range(4):
+        assert torch.allclose(heavy.states(client)["personalize.apfl"]["v"], plain.state(client), atol=1e-6)
+
+
+def test_bad_values_of_apfl_are_refused():
+    for values in ({"variant": "mine"}, {"alpha0": 1.5}):
+        with pytest.raises(BadRequest, match="apfl: "):
+            personalize.apfl(**values)
