@@ -1,4 +1,4 @@
-"""APFL in its three variants: the personal model, and the α that mixes it."""
+"""APFL in its two variants: the personal model, and the α that mixes it."""
 
 from __future__ import annotations
 
