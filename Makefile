@@ -30,6 +30,7 @@ test: setup
 
 lint: setup
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
 kill-test: setup

@@ -22,7 +22,8 @@ SETTINGS = ("--data", "digits", "--partition", "dirichlet(0.1)", "--clients", "2
 
 def undrift(*words: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from undrift.cli import main; main()", *words, *SETTINGS, "--out", f"{folder}/out"]
+        program = [sys.executable, "-c", "from undrift.cli import main; main()"]
+        command = [*program, *words, *SETTINGS, "--out", f"{folder}/out"]
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
 
 
@@ -43,7 +44,9 @@ def main() -> None:
     for method, seconds in zip(given.methods, each):
         print(f"{method:<16} {seconds:6.1f} s alone")
     fair = sum(each) / cores()
-    print(f"together {together:.1f} s on {cores()} cores; a fair share of the sum is {fair:.1f} s: {together / fair:.3f}")
+    print(
+        f"together {together:.1f} s on {cores()} cores; a fair share of the sum is {fair:.1f} s: {together / fair:.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ def model() -> None:
         try:
             nodes.add_node(**node)
             nodes.add_node(**{**node, "num_cpus": 4})  # six actors in all, of which one, two or three work at a time
-            several = [Ours(steady(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]  # three: a node each
+            # Three actors: a node each.
+            several = [Ours(steady(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
             try:
                 found = held(several[::-1], cores(), 9)
             finally:

@@ -39,7 +39,7 @@ def page() -> str:
         blocks += [entry(f".{member}", found) for member, found in members(cls)]
     blocks.append("## Checking a part of your own")
     blocks.append(entry("undrift.testing.check", testing.check))
-    blocks.append("## Published methods\n\nNames for `ud.run(\"name(key=value)\")` and the command line.")
+    blocks.append('## Published methods\n\nNames for `ud.run("name(key=value)")` and the command line.')
     blocks += [f"**`{name}{signature(one.factory)}`** {one.what} *{one.paper}.*" for name, one in PUBLISHED.items()]
     blocks.append("## Parts and environments")
     for name in MODULES:

@@ -73,7 +73,9 @@ class Desktop:
 
     def broadcasts(self) -> dict[str, dict[str, Any]]:
         return {
-            p.key: self.declared(p, p.broadcast(self.window(p))) for p in self.plan.method.parts if defines(p, "broadcast")
+            p.key: self.declared(p, p.broadcast(self.window(p)))
+            for p in self.plan.method.parts
+            if defines(p, "broadcast")
         }
 
     def declared(self, part: Part, message: dict[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,9 @@ class Loop:
         """A judged round for the diagnostics. Vectors are copied: an engine may use their memory again while the round is
         judged."""
         copies = [replace(reply, vector=reply.vector.clone()) for reply in answers if reply.vector is not None]
-        weights = {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
+        weights = {
+            client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None
+        }
         desk = self.desktop(after)
         broadcasts = cache(desk.broadcasts)
         return Happened(

@@ -69,7 +69,9 @@ class Options:
     stop_at: float | None = option(None, "end when validation accuracy reaches this")
     engine: str = option("auto", "auto, inline, processes, ray")
     workers: int | None = option(None, "worker processes, or Ray actors [one per core]")
-    ray_address: str | None = option(None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local one]")
+    ray_address: str | None = option(
+        None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local one]"
+    )
     device: str = option("auto", "cpu, cuda, mps or auto")
     memory: float = option(1.0, "budget of the state store in GB")
     out: Any = option(None, "the run's folder [runs/DATA-METHOD-N]")

@@ -60,7 +60,9 @@ def run_folder(run: str | Path) -> Path:
     if not folder.is_dir() and (Path("runs") / folder).is_dir():
         folder = Path("runs") / folder
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
-        raise BadRequest(f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on")
+        raise BadRequest(
+            f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on"
+        )
     if not (folder / "run.toml").exists() or not (folder / "run.sqlite").exists():
         raise BadRequest(
             f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them"

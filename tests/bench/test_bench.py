@@ -43,4 +43,3 @@ def test_a_work_is_measured_in_pairs_and_reports_median_and_spread(small):
     assert found["ratio"] > 0
     assert found["ratio_evaluated"] > 0
     assert found["spread"] >= 0
-

@@ -56,11 +56,14 @@ class Builder:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.found = folder, list[tuple](), dict[tuple, dict]()
-        self.process = subprocess.Popen([sys.executable, "-c", BUILDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BUILDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, environment: tuple) -> None:
         partition, noise, domains = environment
-        words = ["data", "show", "fashion-mnist", partition, "--clients", "100", "--json", "--html", str(self.page(environment))]
+        page = str(self.page(environment))
+        words = ["data", "show", "fashion-mnist", partition, "--clients", "100", "--json", "--html", page]
         words += ["--noise", noise] if noise else []
         words += ["--domains", domains] if domains else []
         self.asked.append(environment)

@@ -37,7 +37,7 @@ def test_a_comparison_is_a_page_with_a_table_and_drawn_curves(tmp_path):
     assert "ERROR" not in console.upper(), console
     for name in ("table", "legend", "curves", "losses", "local", "clients"):
         assert f"id='{name}'" in document.replace('"', "'")
-    assert document.count("class=\"scatterlayer") >= 4
+    assert document.count('class="scatterlayer') >= 4
     assert "fedavg" in document
 
 
@@ -59,8 +59,11 @@ def test_a_runs_page_draws_every_figure_of_its_record(tmp_path):
     assert command(words) == 0
     assert command(["show", str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
     document, console = opened(tmp_path / "page.html", tmp_path)
-    assert not [line for line in console.splitlines() if "ERROR" in line.upper() and "webgl" not in line.lower()], console
-    for name in ("stages", "scatter-l1", "scatter-l2", "clients", "weights", "drift", "confusion", "embedding", "gradients"):
+    assert not [line for line in console.splitlines() if "ERROR" in line.upper() and "webgl" not in line.lower()], (
+        console
+    )
+    for name in ("stages", "scatter-l1", "scatter-l2", "clients", "weights", "drift", "confusion", "embedding",
+                 "gradients"):  # fmt: skip
         place = document.index(f'id="{name}"') if f'id="{name}"' in document else document.index(f"id='{name}'")
         assert "main-svg" in document[place : place + 20000], name
 

@@ -21,7 +21,8 @@ DRAWN = "document.querySelectorAll('.plotly-graph-div').length == document.query
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report") / "compared"
-    words = ["compare", "fedavg", "fliu", "flood", "--rounds", "12", "--clients", "8", "--seeds", "2", "--out", str(out), "--quiet"]
+    words = ["compare", "fedavg", "fliu", "flood", "--rounds", "12", "--clients", "8", "--seeds", "2",
+             "--out", str(out), "--quiet"]  # fmt: skip
     assert command(words) == 0
     return out
 
@@ -48,7 +49,9 @@ def test_every_item_is_there_with_as_many_points_as_the_record_has_rows(page, co
     judged = rows_of(run, "SELECT COUNT(DISTINCT round) FROM metrics WHERE stage='L1'")[0][0]
     for name in ("local", "trained"):
         assert {number for _, number in points(page, name)} == {judged}
-    clients = rows_of(run, "SELECT COUNT(*) FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round=11")[0][0]
+    clients = rows_of(
+        run, "SELECT COUNT(*) FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round=11"
+    )[0][0]
     for name in ("clients", "scatter-l1", "size"):
         assert {number for _, number in points(page, name)} == {clients}
     for who, number in points(page, "weights"):
@@ -73,7 +76,9 @@ def test_tables_sort_and_copy(page):
     assert len(set(up)) > 1
     copied = {}
     for name in ("Markdown", "LaTeX", "CSV"):
-        page.value(f"[...document.querySelectorAll('#table .copy button')].find(b => b.textContent == '{name}').click()")
+        page.value(
+            f"[...document.querySelectorAll('#table .copy button')].find(b => b.textContent == '{name}').click()"
+        )
         copied[name] = page.value("document.querySelector('#table table').dataset.copied")
     assert copied["Markdown"].startswith("| method | G |")
     assert copied["CSV"].startswith("method,G,")
@@ -112,7 +117,8 @@ def test_a_single_run_has_a_report_too(chrome, compared, tmp_path):
 
 def test_a_preset_has_a_page_too(chrome, tmp_path):
     out = tmp_path / "out"
-    words = ["paper", "run", "fednolowe/table3", "--rounds", "3", "--column", "10 %", "--row", "FedNolowe", "--row", "FedAvg, size"]
+    words = ["paper", "run", "fednolowe/table3", "--rounds", "3", "--column", "10 %",
+             "--row", "FedNolowe", "--row", "FedAvg, size"]  # fmt: skip
     assert command([*words, "--seeds", "1", "--out", str(out), "--quiet"]) == 0
     chrome.open(out / "index.html")
     assert chrome.until(DRAWN)

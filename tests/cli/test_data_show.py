@@ -57,7 +57,12 @@ def test_hellinger_and_gini_by_hand():
 
 
 def test_without_a_number_there_are_as_many_clients_as_the_data_name(undrift, tmp_path):
-    np.savez(tmp_path / "sites.npz", x=np.random.default_rng(0).random((60, 3)), y=np.arange(60) % 2, client=np.arange(60) % 3)
+    np.savez(
+        tmp_path / "sites.npz",
+        x=np.random.default_rng(0).random((60, 3)),
+        y=np.arange(60) % 2,
+        client=np.arange(60) % 3,
+    )
     said = undrift("data", "show", "sites.npz", "natural")
     assert said.code == 0
     assert "picture in runs/data/sites_natural_3_clients.html" in said.out

@@ -43,7 +43,9 @@ def test_a_finished_comparison_resumed_is_the_same_by_folder_or_by_words(undrift
     assert [row["seed"] for row in more] == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("seeds", ["--seeds 2", "--repeat 2 --seed 1 --data-seed 7", "--seeds 2 --data-seed 7", "--data-seed 7"])
+@pytest.mark.parametrize(
+    "seeds", ["--seeds 2", "--repeat 2 --seed 1 --data-seed 7", "--seeds 2 --data-seed 7", "--data-seed 7"]
+)
 def test_the_command_on_the_page_asks_for_the_same_comparison(undrift, small, seeds):
     own = ("--thresholds", "0.5,0.9", "--selection", "list([0, 2])", *seeds.split())
     assert undrift("compare", "fedavg", "fedavg --lr 0.01", *small, *own, "--out", "first", "--quiet").code == 0
@@ -79,8 +81,22 @@ def test_a_failed_run_is_marked_and_the_exit_code_says_so(undrift, small):
 
 
 def test_ctrl_c_leaves_finished_rows_and_says_how_to_go_on(tmp_path):
-    words = [*UNDRIFT, "compare", "fedavg", "fedprox", "scaffold", "fednolowe", "--rounds", "400", "--workers", "2", "--out", "cut"]
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    words = (
+        "compare",
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "fednolowe",
+        "--rounds",
+        "400",
+        "--workers",
+        "2",
+        "--out",
+        "cut",
+    )
+    process = subprocess.Popen(
+        [*UNDRIFT, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and not list((tmp_path / "cut").glob("*/checkpoints/*")):
         time.sleep(0.2)

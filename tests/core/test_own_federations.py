@@ -20,7 +20,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def saved(path, **more):
     draw = np.random.default_rng(0)
-    np.savez(path, x=draw.normal(size=(60, 4)), y=np.arange(60) % 3, client=np.repeat(["b", "a", "c"], [10, 20, 30]), **more)
+    np.savez(
+        path, x=draw.normal(size=(60, 4)), y=np.arange(60) % 3, client=np.repeat(["b", "a", "c"], [10, 20, 30]), **more
+    )
     return str(path)
 
 
@@ -35,7 +37,9 @@ def test_an_npz_with_a_client_column_is_a_federation_of_these_clients(tmp_path):
 
 
 def test_a_test_part_with_owners_gives_each_its_own(tmp_path):
-    path = saved(tmp_path / "m.npz", x_test=np.zeros((5, 4)), y_test=np.arange(5) % 3, client_test=np.array(list("abcca")))
+    path = saved(
+        tmp_path / "m.npz", x_test=np.zeros((5, 4)), y_test=np.arange(5) % 3, client_test=np.array(list("abcca"))
+    )
     federation = ud.federate(path, "natural", 3)
     assert federation.total == 60
     assert [federation.slice(client)[0].tolist() for client in range(3)] == [[0, 4], [1], [2, 3]]
@@ -76,7 +80,9 @@ def test_a_folder_of_images_per_client_is_a_federation(tmp_path):
 
 def test_too_few_samples_to_hold_any_out_is_said(tmp_path):
     np.savez(tmp_path / "m.npz", x=np.zeros((2, 4)), y=np.arange(2), client=np.arange(2))
-    with pytest.raises(BadRequest, match=r"m has no test part and too few samples \(2\) to hold 20% out; give a test part"):
+    with pytest.raises(
+        BadRequest, match=r"m has no test part and too few samples \(2\) to hold 20% out; give a test part"
+    ):
         ud.federate(str(tmp_path / "m.npz"), "natural")
     with pytest.raises(BadRequest, match=r"0 < test_share < 1, not 1\.5"):
         ud.federate(saved(tmp_path / "n.npz"), "natural", test_share=1.5)
@@ -120,7 +126,9 @@ def test_a_proxy_set_as_large_as_the_data_is_refused(share):
 
 
 def test_a_proxy_set_that_leaves_too_little_to_deal_is_refused():
-    with pytest.raises(BadRequest, match="20 clients with at least 10 samples each need 200 samples, but there are 14;"):
+    with pytest.raises(
+        BadRequest, match="20 clients with at least 10 samples each need 200 samples, but there are 14;"
+    ):
         ud.federate("digits", "dirichlet(0.3)", 20, proxy=0.99)
 
 

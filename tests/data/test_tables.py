@@ -94,7 +94,12 @@ def test_a_hugging_face_dataset_is_a_federation(letters):
 
 def test_hugging_face_splits_and_columns_of_numbers():
     datasets = pytest.importorskip("datasets")
-    rows = {"x": np.arange(12.0), "z": np.ones(12), "label": [f"k{i % 3}" for i in range(12)], "site": [i % 4 for i in range(12)]}
+    rows = {
+        "x": np.arange(12.0),
+        "z": np.ones(12),
+        "label": [f"k{i % 3}" for i in range(12)],
+        "site": [i % 4 for i in range(12)],
+    }
     whole = datasets.Dataset.from_dict(rows)
     split = datasets.DatasetDict({"train": whole.select(range(8)), "test": whole.select(range(8, 12))})
     data = ud.data.hugging_face(split, client="site")

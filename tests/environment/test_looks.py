@@ -97,7 +97,11 @@ def test_samples_nobody_holds_are_dealt_evenly():
 
 
 def test_objects_lists_and_text_mean_the_same_and_are_recorded_as_text(tmp_path):
-    forms = (LOOKS, ["identity", "inverted", "rotated(90)"], [domains.identity(), domains.inverted(), domains.rotated(90)])
+    forms = (
+        LOOKS,
+        ["identity", "inverted", "rotated(90)"],
+        [domains.identity(), domains.inverted(), domains.rotated(90)],
+    )
     prints = {ud.federate("digits", "iid", 5, domains=form).fingerprint for form in forms}
     assert len(prints) == 1
     run = ud.run("fedavg", rounds=1, clients=5, model="mlp(8)", domains=forms[2], noise="symmetric(0.1)+permute(0.4)",

@@ -133,7 +133,9 @@ class Loopback:
     def register(self, *sites: str) -> None:
         """At the SuperLink, all at once: each takes Flower's command line some seconds."""
         keys = [self.app / "keys" / f"{site}.pub" for site in sites]
-        commands = [[str(BIN / "flwr"), "supernode", "register", str(key), "undrift", "--name", key.stem] for key in keys]
+        commands = [
+            [str(BIN / "flwr"), "supernode", "register", str(key), "undrift", "--name", key.stem] for key in keys
+        ]
         started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env)
                    for words in commands]  # fmt: skip
         for process in started:

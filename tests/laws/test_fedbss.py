@@ -25,7 +25,11 @@ def client(job, planned):
         p = torch.stack([1 - u / 2, u / 2], 1).clamp(1e-6, 1)
         survey = SimpleNamespace(loss=loss, logits=p.log())
         plan = planned(epochs=epochs, batch=batch)
-        given = {"n": len(loss), "labels": torch.arange(len(loss)) % 3, "scored": lambda role: {"received": survey}[role]}
+        given = {
+            "n": len(loss),
+            "labels": torch.arange(len(loss)) % 3,
+            "scored": lambda role: {"received": survey}[role],
+        }
         return job(plan=plan, **{**given, **facts})
 
     return make

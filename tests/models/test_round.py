@@ -24,7 +24,12 @@ def test_the_new_model_is_the_mean_by_size_of_parameters_and_statistics_and_the_
     shape = SHAPES.get(name.partition("(")[0], COLOUR)
     stream = torch.Generator().manual_seed(0)
     clients = [
-        (torch.randn(n, *shape, generator=stream) + k, torch.arange(n) % 3, torch.randn(2, *shape), torch.tensor([0, 2]))
+        (
+            torch.randn(n, *shape, generator=stream) + k,
+            torch.arange(n) % 3,
+            torch.randn(2, *shape),
+            torch.tensor([0, 2]),
+        )
         for k, n in enumerate(SIZES)
     ]
     trained = []

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.ray
 COMMAND = [sys.executable, "-c", "from undrift.cli import main; main()"]
 WORDS = ["run", "--method", "scaffold", "--model", "mlp(100, norm=batch, dropout=0.2)", "--rounds", "60",
          "--evaluate-every", "10", "--json"]  # fmt: skip
-AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")  # of Ray: they try to reach a dead cluster for a minute, then go
+# Ray's own: they try to reach a dead cluster for a minute, then go.
+AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
 ENVIRONMENT = {"UNDRIFT_CHECKPOINT_EVERY": "1"}
 
 

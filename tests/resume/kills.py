@@ -1,6 +1,6 @@
 """Kill a run with kill -9 at random moments, resume it each time, and compare with one that was left alone.
 
-    python tests/resume/kills.py --kills 20        (`make kill-test`; five of each in .ci/run)
+python tests/resume/kills.py --kills 20        (`make kill-test`; five of each in .ci/run)
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def killed_and_resumed(words: list[str], folder: Path, kills: int, draw: random.
                 process.communicate()
                 done += 1
                 time.sleep(0.5)
-                states = subprocess.run(["ps", "-o", "stat=", "-g", str(process.pid)], capture_output=True, text=True).stdout
+                states = subprocess.run(
+                    ["ps", "-o", "stat=", "-g", str(process.pid)], capture_output=True, text=True
+                ).stdout
                 behind += sum(not state.startswith("Z") for state in states.split())
                 command = [*COMMAND, "resume", str(folder), "--quiet", "--json"]
                 continue
@@ -85,7 +87,9 @@ def main() -> int:
         engine = "processes" if number % 2 else "inline"
         words = arguments(method, given.rounds, engine)
         with tempfile.TemporaryDirectory() as place:
-            calm = subprocess.run([*COMMAND, *words, "--out", f"{place}/calm"], capture_output=True, text=True, check=True)
+            calm = subprocess.run(
+                [*COMMAND, *words, "--out", f"{place}/calm"], capture_output=True, text=True, check=True
+            )
             out, kills, behind = killed_and_resumed(words, Path(place) / "hit", given.kills, draw)
             same = json.loads(calm.stdout)["model_sha256"] == json.loads(out)["model_sha256"]
             complete = rows(Path(place) / "calm") == rows(Path(place) / "hit")

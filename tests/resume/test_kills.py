@@ -12,5 +12,7 @@ import pytest
 @pytest.mark.slow
 def test_runs_survive_kill_9_at_random_moments():
     script = Path(__file__).with_name("kills.py")
-    done = subprocess.run([sys.executable, str(script), "--kills", "5", "--rounds", "200"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(script), "--kills", "5", "--rounds", "200"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -131,7 +131,11 @@ def test_numbers_are_read_off_the_last_rounds():
 
 
 def test_of_two_results_of_a_cell_the_longer_counts():
-    rows = [{**row("A", "x", 0, 0.5), "rounds": 30}, {**row("A", "x", 0, 0.6), "rounds": 20}, {**row("A", "x", 1, 0.7), "rounds": 20}]
+    rows = [
+        {**row("A", "x", 0, 0.5), "rounds": 30},
+        {**row("A", "x", 0, 0.6), "rounds": 20},
+        {**row("A", "x", 1, 0.7), "rounds": 20},
+    ]
     assert [one["values"]["G"][0] for one in paper_table.newest(rows)] == [0.5, 0.7]
 
 
@@ -144,7 +148,10 @@ def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
     words = [*SMALL, "--out", str(out), "--results", str(results), "--json", "--quiet"]
     assert command(words) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(r["row"], r["column"], r["seed"]) for r in found["rows"]] == [("FedAvg, size", "10 %", 0), ("FedNolowe", "10 %", 0)]
+    assert [(r["row"], r["column"], r["seed"]) for r in found["rows"]] == [
+        ("FedAvg, size", "10 %", 0),
+        ("FedNolowe", "10 %", 0),
+    ]
     assert {"method", "seed", "accuracy", "stages", "model_sha256", "values"} <= set(found["rows"][0])
     assert not found["comparable"]
     assert (out / "index.html").exists()

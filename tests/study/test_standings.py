@@ -10,7 +10,14 @@ from undrift.study.standings import G, difference, mean_and_std, ranks, shown_di
 
 
 def row(method, seed, accuracy, **more):
-    return {"method": method, "seed": seed, "accuracy": accuracy, "seconds": 1.0, "stages": {"G": {}, "L1": None, "L2": None}, **more}
+    return {
+        "method": method,
+        "seed": seed,
+        "accuracy": accuracy,
+        "seconds": 1.0,
+        "stages": {"G": {}, "L1": None, "L2": None},
+        **more,
+    }
 
 
 ROWS = [row("a", 0, 0.5), row("b", 0, 0.6), row("c", 0, 0.6), row("a", 1, 0.7), row("b", 1, 0.9), row("c", 1, 0.5)]

@@ -25,7 +25,6 @@ Try first:
 """
 
 
-
 class Group(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:

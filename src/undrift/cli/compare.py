@@ -44,7 +44,9 @@ def compare(
     else:
         if not methods:
             raise BadRequest("compare needs at least one method, such as fedavg")
-        asked = planned([parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid))
+        asked = planned(
+            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+        )
         folder = home(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
     present(done, json, quiet)
@@ -65,7 +67,9 @@ def found_again(
         raise BadRequest("--resume needs the comparison's folder: undrift compare --resume FOLDER")
     before = read_comparison(Path(out))
     if methods or given or grid:
-        asked = planned([parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid))
+        asked = planned(
+            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+        )
     else:
         if any(
             str(one).startswith("object:") for one in [*(e.method for e in before.entries), *before.options.values()]

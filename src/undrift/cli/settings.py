@@ -20,7 +20,8 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-known_options = [flag(name) for name in FIELDS] + ["--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--resume", "--help"]
+OTHERS = ("--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--resume", "--help")
+known_options = [*map(flag, FIELDS), *OTHERS]
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -91,7 +91,9 @@ def _dataset(
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], numbers[rows].astype(np.int64)
     for kind, ids in held.items():
         known, numbers = _numbered(ids, kind, name)
-        arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | ({f"{kind}_test": numbers[test]} if test.any() else {})
+        arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | (
+            {f"{kind}_test": numbers[test]} if test.any() else {}
+        )
     return assembled(name, with_moments(arrays), OWN, name)
 
 
@@ -105,7 +107,9 @@ def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, n
 
 def _feature(values: np.ndarray, column: str, name: str) -> np.ndarray:
     if values.dtype.kind not in "fiub" or values.ndim != 1:
-        raise BadRequest(f"the column {column} of {name} does not hold numbers; encode it (pandas.get_dummies) or drop it")
+        raise BadRequest(
+            f"the column {column} of {name} does not hold numbers; encode it (pandas.get_dummies) or drop it"
+        )
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused by name
         return values.astype(np.float32)
 
@@ -115,5 +119,7 @@ def _images(pictures: Sequence[Any], name: str) -> np.ndarray:
     for place, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             first, other = ("×".join(map(str, shape)) for shape in (arrays[0].shape, array.shape))
-            raise BadRequest(f"images of {name} must be of one size, but sample 0 is {first} and sample {place} {other}; resize them")
+            raise BadRequest(
+                f"images of {name} must be of one size, but sample 0 is {first} and sample {place} {other}; resize them"
+            )
     return channels_first(np.stack(arrays))

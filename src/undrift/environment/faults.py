@@ -42,7 +42,9 @@ class Fault:
         purpose = f"fault/{type(self).__name__.lower()}"
         if self.unit == "round":
             return bool(numpy_stream(plan.seed, purpose, round, client).random() < self.rate)
-        broken = numpy_stream(plan.seed, purpose).permutation(plan.clients)[: math.floor(self.rate * plan.clients + 0.5)]
+        broken = numpy_stream(plan.seed, purpose).permutation(plan.clients)[
+            : math.floor(self.rate * plan.clients + 0.5)
+        ]
         return client in broken
 
     def order(self, order: Order, plan: Plan) -> Order:

@@ -56,7 +56,9 @@ class Skew:
             raise BadRequest(f"{data.name} has {len(data.domains)} domains of its own; leave --domains out")
         low, high = float(data.x_train.min()), float(data.x_train.max())
         if data.x_train.dtype.kind == "f" and not 0 <= low <= high <= 1:
-            raise BadRequest(f"domains change pictures in 0…1, but {data.name} has values from {low:g} to {high:g}; scale them")
+            raise BadRequest(
+                f"domains change pictures in 0…1, but {data.name} has values from {low:g} to {high:g}; scale them"
+            )
         self.looks, self.data, self.seed = looks, data, seed
         self.names = tuple(map(called, looks))
         self.train, self.test = (
@@ -69,7 +71,9 @@ class Skew:
     ) -> tuple[torch.Tensor, torch.Tensor, np.ndarray, list[int]]:
         """Training and test images in 0…1 as their owners show them, every test sample's domain, every client's."""
         if slices is None:
-            raise BadRequest("domains need a partition that deals each sample once, and resample draws with replacement")
+            raise BadRequest(
+                "domains need a partition that deals each sample once, and resample draws with replacement"
+            )
         if len(parts) < len(self.looks):
             raise BadRequest(
                 f"{len(parts)} clients cannot show {len(self.looks)} domains; "

@@ -1,6 +1,6 @@
 """Energy (Liu et al., NeurIPS 2020), with the sign that makes larger more in-distribution.
 
-    S(x) = T log Σ_c exp(z_c(x) / T)        any sign, usually positive; FLOOD's default
+S(x) = T log Σ_c exp(z_c(x) / T)        any sign, usually positive; FLOOD's default
 """
 
 from __future__ import annotations

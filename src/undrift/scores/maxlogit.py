@@ -1,6 +1,6 @@
 """MaxLogit: the largest logit (Hendrycks et al., ICML 2022).
 
-    S(x) = max_c z_c(x)        any sign
+S(x) = max_c z_c(x)        any sign
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MSP: the largest softmax probability (Hendrycks and Gimpel, ICLR 2017).
 
-    S(x) = max_c p_c(x)        in (0, 1]
+S(x) = max_c p_c(x)        in (0, 1]
 """
 
 from __future__ import annotations

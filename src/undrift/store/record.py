@@ -51,7 +51,9 @@ class Record:
             self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
             self.db.executemany("INSERT INTO notes VALUES (?,?,?,?,?)", notes)
             self.db.executemany("INSERT INTO events VALUES (?,?,?,?)", events)
-            self.db.executemany("INSERT INTO times VALUES (?,?,?)", [(round, *spent) for spent in (times or {}).items()])
+            self.db.executemany(
+                "INSERT INTO times VALUES (?,?,?)", [(round, *spent) for spent in (times or {}).items()]
+            )
 
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
         with self.transaction():
@@ -66,7 +68,8 @@ class Record:
             for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
             self.db.execute(
-                f"DELETE FROM events WHERE round >= ? AND kind NOT IN ({','.join('?' * len(HISTORY))})", (round, *HISTORY)
+                f"DELETE FROM events WHERE round >= ? AND kind NOT IN ({','.join('?' * len(HISTORY))})",
+                (round, *HISTORY),
             )
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -59,7 +59,8 @@ def bands(runs: Sequence[Any], metric: str, stage: tuple[str, str]) -> Any:
         for run in runs:
             if run.label == label:
                 for round, value in run.rows(
-                    "SELECT round, AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? GROUP BY round", (*stage, metric)
+                    "SELECT round, AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? GROUP BY round",
+                    (*stage, metric),
                 ):
                     if value is not None:
                         found.setdefault(round, []).append(value)
@@ -111,7 +112,10 @@ def weights(runs: Sequence[tuple[str, Rows]]) -> Any:
                                  hovertemplate="round %{x}, client %{y}: %{z:.4f}<extra></extra>"))  # fmt: skip
         shown.append(name)
     if len(shown) > 1:
-        buttons = [{"label": name, "method": "restyle", "args": [{"visible": [other == name for other in shown]}]} for name in shown]
+        buttons = [
+            {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in shown]}]}
+            for name in shown
+        ]
         fig.update_layout(updatemenus=[{"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.16, "yanchor": "top"}])
     fig.update_layout(hovermode="closest", height=440)
     return fig

@@ -1,6 +1,6 @@
 """Weigh clients by their number of training samples (McMahan et al., AISTATS 2017).
 
-    p_k = n_k / Σ_j n_j
+p_k = n_k / Σ_j n_j
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every client counts the same, whatever its size.
 
-    p_k = 1 / m
+p_k = 1 / m
 """
 
 from __future__ import annotations

@@ -21,7 +21,11 @@ class Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
-        if function.overloadpacket not in flop_registry and not function.is_view and function.overloadpacket not in RESERVE:
+        if (
+            function.overloadpacket not in flop_registry
+            and not function.is_view
+            and function.overloadpacket not in RESERVE
+        ):
             self.numbers += sum(one.numel() for one in tree_leaves(written_by(args, found))
                                 if isinstance(one, torch.Tensor) and one.is_floating_point())  # fmt: skip
         return found
