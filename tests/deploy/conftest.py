@@ -112,6 +112,22 @@ class Deployment:
 
         return rows_of(self.run, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
 
+    def kinds(self, client: int | None = None) -> list[tuple[int, str]]:
+        """(round, kind) of the events, of one site or of all."""
+        return [(round, kind) for round, who, kind, _ in self.events() if client is None or who == client]
+
+    def spoil(self, node: int, round: int, change: Callable[[Parcel], Parcel | str | None]) -> None:
+        """Change what one node answers to one training order."""
+
+        def spoil(sender: int, parcel: Parcel, reply: Parcel) -> Parcel | str | None:
+            orders = parcel.head.get("orders", [])
+            hit = (
+                sender == node and orders and orders[-1]["round"] == round and any(o["work"] == "train" for o in orders)
+            )
+            return change(reply) if hit else reply
+
+        self.post.spoil = spoil
+
     def metrics(self, stage: str, data: str = "own") -> dict[tuple[int, int | None], float]:
         from undrift.result import rows_of
 
