@@ -91,6 +91,8 @@ BAD = [
     # data that is not there
     (("run", "--data", "/nowhere/data.npz"), ["/nowhere/data.npz"]),
     (("run", "--data", "./nowhere"), ["nowhere"]),
+    (("comprae",), ["unknown command 'comprae'", "did you mean compare?"]),
+    (("paper", "shwo"), ["unknown command 'shwo'", "did you mean show?"]),
     (("data", "show", "digist"), ["digist", "digits"]),
     (("data", "show", "digits", "dirichlet(0.1)", "--clients", "0"), ["client"]),
 ]

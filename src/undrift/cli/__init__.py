@@ -57,7 +57,7 @@ def sentence(error: Exception, arguments: list[str], known_options: Sequence[str
     text = str(getattr(error, "message", "") or error)
     if text.startswith("No such command"):
         group = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", None) or commands
-        typed = text.partition("'")[2].rpartition("'")[0]
+        typed = text.split("'")[1]  # the parser's own guess may follow
         return str(unknown("command", typed, list(group)))
     return f"{text.rstrip('.')}; `undrift {arguments[0] if arguments else ''} --help` shows how"
 

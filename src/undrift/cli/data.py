@@ -33,7 +33,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         rows.append(
             [one["name"], "yes" if one["here"] else "—", shape, str(one["classes"] or "?"), one["licence"][:60]]
         )
-    typer.echo(text_table(rows))
+    typer.echo(text_table(rows, words=(0, 1, 4)))
     typer.echo(
         "\nMissing ones are looked for in the folder UNDRIFT_DATA; a .npz file or a folder of images can be named as it is."
     )

@@ -42,7 +42,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         rows.append(
             [one["name"], "?" if one["quick_minutes"] is None else f"{one['quick_minutes']:g} min", whole, one["title"]]
         )
-    typer.echo(text_table(rows))
+    typer.echo(text_table(rows, words=(0, 2, 3)))
     typer.echo("\nquick: minutes as measured on two cores. `undrift paper run NAME --scale quick` runs one.")
 
 
@@ -73,7 +73,7 @@ def show(
     typer.echo("  ".join(f"{key}={value}" for key, value in asked.options.items()) + "\n")
     rows = [["row", "method", "own options"]]
     rows += [[line.name, line.method, " ".join(f"{k}={v}" for k, v in line.options.items())] for line in asked.lines]
-    typer.echo(text_table(rows))
+    typer.echo(text_table(rows, words=(0, 1, 2)))
     for place, value in enumerate(preset.values):
         shown = [
             [line.name, *(preset.printed(line.name, c.name, place) for c in asked.columns)] for line in asked.lines

@@ -60,4 +60,4 @@ def runs(
 
     rows = [["run", "method", "data", "rounds", "G"]]
     rows += [[f["run"], f["method"], f["data"], f"{f['rounds']}/{f['of']}", percent(f["accuracy"])] for f in found]
-    typer.echo(text_table(rows) if found else "no runs yet; `undrift run` makes one")
+    typer.echo(text_table(rows, words=(0, 1, 2)) if found else "no runs yet; `undrift run` makes one")

@@ -59,7 +59,7 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         f"{found['run']}: {found['method']}, {found['rounds']} of {found['planned']} rounds",
         "",
-        text_table(rows),
+        text_table(rows, words=(0, 9)),
         "",
     ]
     lines.append("G, L1, L2: accuracy on the site's own test part, as last judged; seconds: until the answer was here.")
