@@ -31,7 +31,13 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     for one in found:
         shape = "×".join(map(str, one["shape"])) or "by its files"
         rows.append(
-            [one["name"], "yes" if one["here"] else "—", shape, str(one["classes"] or "?"), one["licence"][:60]]
+            [
+                one["name"],
+                "yes" if one["here"] else "—",
+                shape,
+                str(one["classes"] or "by its files"),
+                one["licence"][:60],
+            ]
         )
     typer.echo(text_table(rows, words=(0, 1, 4)))
     typer.echo(
