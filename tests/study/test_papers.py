@@ -61,9 +61,16 @@ def test_fewer_rounds_keep_the_shares_of_schedules_and_where_the_rate_ends():
 
 def test_every_reduction_is_said():
     said = "\n".join(scaled(preset(), "quick").reductions)
-    for words in ("rounds 10 instead of 100", "flood(T=5, a=2) instead of flood(T=50, a=2)", "columns left out: y",
+    for words in ("rounds 10 instead of 100", "flood(T=5, a=2) instead of flood(T=50, a=2)",
                   "1 seed instead of 3", "the rate ends where it does in 100 rounds"):  # fmt: skip
         assert words in said
+
+
+def test_leaving_rows_and_columns_out_is_said_and_the_others_stay_comparable():
+    some = scaled(preset(), "paper", rows=["A"], columns=["x"], seeds=3)
+    assert some.left_out == ("rows left out: B", "columns left out: y")
+    assert some.reductions == ()
+    assert scaled(preset(), "quick").left_out == ("columns left out: y",)
 
 
 def test_printed_numbers_lost_ones_and_rows_of_our_own():

@@ -65,6 +65,7 @@ def show(
             "columns": [{"name": c.name, "options": dict(c.options)} for c in asked.columns],
             "values": [value.name for value in preset.values], "published": preset.published,
             "claims": [claim.sentence for claim in preset.claims], "reductions": list(asked.reductions),
+            "left_out": list(asked.left_out),
         }))  # fmt: skip
         return
     typer.echo(f"{name}: {preset.title}\n{preset.source}\n")
@@ -81,7 +82,7 @@ def show(
         typer.echo(f"\nprinted: {value.name}\n" + text_table([["row", *(c.name for c in asked.columns)], *shown]))
     for title, lines in (
         ("claims", [claim.sentence for claim in preset.claims]),
-        ("less than the paper", asked.reductions),
+        ("less than the paper", [*asked.reductions, *asked.left_out]),
     ):
         if lines:
             typer.echo(f"\n{title}:\n" + "\n".join(f"  {line}" for line in lines))
@@ -117,7 +118,7 @@ def run(
     if not quiet:
         eyes = sys.stderr
         print(f"{name}: {preset.title} ({scale} scale)", file=eyes)
-        for sentence in asked.reductions:
+        for sentence in (*asked.reductions, *asked.left_out):
             print(f"  less than the paper: {sentence}", file=eyes)
     board = Board(quiet, log)
     try:
@@ -153,7 +154,7 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
     if json:
         print(json_module.dumps({
             "name": asked.preset.name, "scale": asked.scale, "rows": rows, "seconds": took, "folder": str(folder),
-            "comparable": not asked.reductions, "reductions": list(asked.reductions),
+            "comparable": not asked.reductions, "reductions": list(asked.reductions), "left_out": list(asked.left_out),
             "claims": [{"sentence": v.claim.sentence, "outcome": v.outcome, "why": v.why} for v in found],
         }))  # fmt: skip
 

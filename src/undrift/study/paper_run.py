@@ -217,16 +217,17 @@ def kept(file: Path) -> tuple[papers.Preset, list[Row]]:
 
 def markdown_of(file: Path) -> str:
     preset, rows = kept(file)
-    less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"] if "left out" not in sentence))
+    less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"]))
     where = sorted({f"{row['machine']}, undrift {row['undrift']}, torch {row['torch']}" for row in rows})
     days = sorted({row["date"] for row in rows})
     blocks = [f"### {preset.name}: {preset.title}", preset.source]
     blocks.append(f"{len(rows)} runs, {sum(row['seconds'] for row in rows) / 60:.0f} minutes of rounds; {'; '.join(where)}; "
                   f"{days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}.")  # fmt: skip
     if less:
-        blocks.append(
-            "Less than the paper, so the printed numbers are not comparable:\n" + "\n".join(f"- {one}" for one in less)
-        )
+        smaller = sum(bool(row["reductions"]) for row in rows)
+        which = "Less" if smaller == len(rows) else f"{smaller} of the {len(rows)} runs are less"
+        blocks.append(f"{which} than the paper, so the printed numbers are not comparable:\n"
+                      + "\n".join(f"- {one}" for one in less))  # fmt: skip
     for name, table in paper_table.tables(preset, rows):
         blocks.append(f"{name}, rounds in brackets\n\n{paper_table.markdown(with_rounds(preset, rows, table))}")
     if preset.claims:

@@ -108,7 +108,19 @@ class Scaled:
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
     seeds: tuple[tuple[int, int], ...]
-    reductions: tuple[str, ...]
+    reductions: tuple[str, ...]  # while there are any, the printed numbers are not comparable
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rows and columns that are not run, one sentence each; those that are do not suffer from it."""
+        said = []
+        for what, mine, every in (
+            ("rows", self.lines, self.preset.lines),
+            ("columns", self.columns, self.preset.columns),
+        ):
+            gone = [one.name for one in every if one.name not in {m.name for m in mine}]
+            said += [f"{what} left out: {', '.join(gone)}"] if gone else []
+        return tuple(said)
 
     def tasks(self, seconds: Mapping[tuple[str, str], float] | None = None) -> list[Task]:
         found = []
@@ -257,9 +269,6 @@ def reductions(
             if value != before.get(key)
         ]
         said += [f"{column.name}: {', '.join(changed)}"] if changed else []
-    for what, mine, all_of_them in (("rows", lines, preset.lines), ("columns", columns, preset.columns)):
-        gone = [one.name for one in all_of_them if one.name not in {m.name for m in mine}]
-        said += [f"{what} left out: {', '.join(gone)}"] if gone else []
     if seeds < max(preset.seeds, preset.repeat):
         said.append(f"{seeds} seed{'s' * (seeds > 1)} instead of {max(preset.seeds, preset.repeat)}")
     return tuple(said)
