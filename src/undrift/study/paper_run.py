@@ -212,7 +212,8 @@ def kept(file: Path) -> tuple[papers.Preset, list[Row]]:
         preset = papers.load(rows[0]["preset"])
     except (json.JSONDecodeError, KeyError, IndexError) as error:
         raise BadRequest(f"{file} does not hold results of `undrift paper run`: {error}") from None
-    return preset, paper_table.newest(rows)
+    place = {line.name: number for number, line in enumerate(preset.lines)}
+    return preset, sorted(paper_table.newest(rows), key=lambda row: place.get(row["row"], len(place)))
 
 
 def markdown_of(file: Path) -> str:
@@ -225,9 +226,9 @@ def markdown_of(file: Path) -> str:
                   f"{days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}.")  # fmt: skip
     if less:
         smaller = sum(bool(row["reductions"]) for row in rows)
-        which = "Less" if smaller == len(rows) else f"{smaller} of the {len(rows)} runs are less"
-        blocks.append(f"{which} than the paper, so the printed numbers are not comparable:\n"
-                      + "\n".join(f"- {one}" for one in less))  # fmt: skip
+        which = "" if smaller == len(rows) else f" ({smaller} of {len(rows)} runs)"
+        listed = "\n".join(f"- {one}" for one in less)
+        blocks.append(f"Less than the paper{which}, so the printed numbers are not comparable:\n{listed}")
     for name, table in paper_table.tables(preset, rows):
         blocks.append(f"{name}, rounds in brackets\n\n{paper_table.markdown(with_rounds(preset, rows, table))}")
     if preset.claims:
@@ -247,13 +248,16 @@ def write_results_page(file: Path, path: Path) -> None:
     preset, rows = kept(file)
     sections = opening(preset, rows, list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"])))
     for column in dict.fromkeys(row["column"] for row in rows):
-        fig = plots.figure(plots.STAGES["G", "global"], "round", "accuracy")
-        for row in (row for row in rows if row["column"] == column):
-            fig.add_scatter(
-                x=list(range(1, len(row["curve"]) + 1)),
-                y=row["curve"],
-                mode="lines",
-                name=f"{row['row']}, seed {row['seed']}",
-            )
+        fig = curves([row for row in rows if row["column"] == column])
         sections.append((f"curves-{papers.safe(column)}", fig, column))
     page.write(path, f"{preset.name}: {preset.title}", sections)
+
+
+def curves(rows: Sequence[Row]) -> Any:
+    """Stage G over the rounds, one line per kept result."""
+    several = len({row["seed"] for row in rows}) > 1
+    fig = plots.figure(plots.STAGES["G", "global"], "round", "accuracy")
+    for row in rows:
+        name = f"{row['row']}, seed {row['seed']}" if several else row["row"]
+        fig.add_scatter(x=list(range(1, len(row["curve"]) + 1)), y=row["curve"], mode="lines", name=name)
+    return fig

@@ -1,0 +1,30 @@
+"""Accuracy over the rounds of kept results, as a picture.
+
+python benchmarks/curves.py bound-table1        # docs/results/bound-table1.jsonl -> .png (needs chromium)
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pictured import picture
+
+from undrift.study import paper_run
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+
+
+def main(name: str) -> None:
+    preset, rows = paper_run.kept(RESULTS / f"{name}.jsonl")
+    fig = paper_run.curves(rows)
+    fig.update_layout(title=preset.title, width=1000, height=460)
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        fig.write_html(page, config={"displayModeBar": False})
+        picture(page, RESULTS / f"{name}.png", (1010, 470))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
