@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from pictured import picture
 
 from undrift.study import paper_run
@@ -20,6 +21,11 @@ def main(name: str) -> None:
     preset, rows = paper_run.kept(RESULTS / f"{name}.jsonl")
     fig = paper_run.curves(rows)
     fig.update_layout(title=preset.title, width=1000, height=460)
+    for row in rows:
+        last = np.array(row["curve"][-(len(row["curve"]) // 4) :])
+        print(
+            f"{row['row']}, {row['column']}: last quarter of {row['rounds']} rounds {last.mean():.4f} ± {last.std():.4f}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         fig.write_html(page, config={"displayModeBar": False})
