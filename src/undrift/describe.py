@@ -49,7 +49,6 @@ def describe(name: str) -> dict[str, Any]:
 def told(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[str, Any]:
     brings = list(brings)
     keys = [part.key for part in brings] or list(evidence.PLAIN)
-    finding = evidence.FINDINGS.get(text)
     return {
         "axes": sorted({axis for part in brings for axis in axes_of(part)}), "parts": [part.key for part in brings],
         "prefers": [part.key for part in prefers],
@@ -58,7 +57,7 @@ def told(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[str
         "keeps_state": any(defines(part, "first") for part in brings),
         "needs_proxy": any("proxy" in part.needs for part in brings),
         "costs": asdict(costs.count(text)), "laws": sorted({evidence.laws(key) for key in keys}),
-        "finding": None if finding is None else asdict(finding),
+        "findings": [asdict(finding) for finding in evidence.FINDINGS.get(text, ())],
         "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
     }  # fmt: skip
 

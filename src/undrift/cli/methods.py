@@ -81,7 +81,7 @@ laws: tests/laws/test_*.py that state them; every method is also a row of tests/
 
 
 def page(found: dict[str, Any]) -> str:
-    costs, finding = found["costs"], found["finding"]
+    costs = found["costs"]
     lines = [f"{found['name']}: {found['what']}"]
     if found["paper"]:
         lines.append(f"paper: {found['paper']}")
@@ -95,7 +95,7 @@ def page(found: dict[str, Any]) -> str:
     lines += ["", *bill(found)]
     lines.append(f"personal model: {PERSONAL[costs['rebuilt']]}")
     lines.append("laws: " + ", ".join(f"tests/laws/{file}.py" for file in found["laws"]))
-    lines.append("controls: " + (f"{finding['sentence']} ({finding['where']})" if finding else "not measured yet"))
+    lines += [f"controls: {text}" for text in spoken(found) or ["not measured yet"]]
     for text in found["about"]:
         lines += ["", text]
     return "\n".join(lines)
@@ -149,8 +149,11 @@ def grid(rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
 
 
+def spoken(found: dict[str, Any]) -> list[str]:
+    return [f"{finding['sentence']} ({finding['where']})" for finding in found["findings"]]
+
+
 def findings(published: list[dict[str, Any]]) -> list[str]:
-    measured = [found for found in published if found["finding"]]
-    rest = ", ".join(found["name"] for found in published if not found["finding"])
-    lines = [f"- **{f['name']}**: {f['finding']['sentence']} ({f['finding']['where']})" for f in measured]
+    lines = [f"- **{found['name']}**: {text}" for found in published for text in spoken(found)]
+    rest = ", ".join(found["name"] for found in published if not found["findings"])
     return [*lines, *([""] if lines else []), f"Not measured yet: {rest}."]
