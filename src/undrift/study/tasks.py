@@ -199,7 +199,7 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 @contextmanager
 def guarded(folder: Path) -> Iterator[None]:
-    """A second process is kept out; Ctrl-C says how to go on."""
+    """A second process is kept out."""
     import os
 
     from undrift.store.vault import locked
