@@ -125,7 +125,10 @@ PERSONAL = {
 def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> str:
     """docs/methods.md."""
     from undrift.bench.costs import CLIENTS, NETWORK, SAMPLES
+    from undrift.study.tables import markdown_table
 
+    names = [[*HEADER, "personal model"], *([*row(f), SHORT[f["costs"]["rebuilt"]]] for f in published)]
+    pieces = [["part", "what it is", *HEADER[2:-1]], *([f["name"], f["what"], *row(f)[2:-1]] for f in parts)]
     return "\n".join([
         "# Methods and parts", "",
         "Made by `undrift methods --markdown > docs/methods.md`; a test compares. `undrift methods NAME` has the formula,",
@@ -133,20 +136,14 @@ def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> st
         f"Costs are counted, not typed: {CLIENTS} clients of {SAMPLES} samples, a network {NETWORK} "
         f"({whole():,} bytes), the last of", "three rounds. What they are in seconds: [results/costs.md](results/costs.md).", "",
         *(f"- {line}" for line in LEGEND.splitlines()), "",
-        "## Published names", "", *grid([[*HEADER, "personal model"], *([*row(f), SHORT[f["costs"]["rebuilt"]]] for f in published)]),
+        "## Published names", "", markdown_table(names, words=range(len(names[0]))),
         "", "`personal model`: whether the server could rebuild what a client holds from what it is sent.", "",
-        "## Parts", "", *grid([["part", "what it is", *HEADER[2:-1]],
-                                *([f["name"], f["what"], *row(f)[2:-1]] for f in parts)]), "",
+        "## Parts", "", markdown_table(pieces, words=range(len(pieces[0]))), "",
         "## What the controls say", "", *findings(published),
     ])  # fmt: skip
 
 
 SHORT = {None: "—", True: "yes", False: "no"}
-
-
-def grid(rows: list[list[str]]) -> list[str]:
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
 
 
 def spoken(found: dict[str, Any]) -> list[str]:

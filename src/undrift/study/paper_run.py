@@ -18,6 +18,7 @@ from undrift.errors import BadRequest
 from undrift.options import from_keywords
 from undrift.result import rows_of
 from undrift.study import page, paper_table, papers, plots
+from undrift.study.tables import markdown_table
 from undrift.study.tasks import Federations, Onlooker, Row, finish
 
 
@@ -230,9 +231,9 @@ def markdown_of(file: Path) -> str:
         listed = "\n".join(f"- {one}" for one in less)
         blocks.append(f"Less than the paper{which}, so the printed numbers are not comparable:\n{listed}")
     for name, table in paper_table.tables(preset, rows):
-        blocks.append(f"{name}, rounds in brackets\n\n{paper_table.markdown(with_rounds(preset, rows, table))}")
+        blocks.append(f"{name}, rounds in brackets\n\n{markdown_table(with_rounds(preset, rows, table))}")
     if preset.claims:
-        blocks.append(paper_table.markdown(paper_table.claim_table(paper_table.verdicts(preset, rows))))
+        blocks.append(markdown_table(paper_table.claim_table(paper_table.verdicts(preset, rows)), words=(0, 1, 2)))
     return "\n\n".join(blocks)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,12 +108,6 @@ def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 def claim_table(found: Sequence[Verdict]) -> list[list[str]]:
     return [["claim", "comes out", "difference"], *[[v.claim.sentence, v.outcome, v.why] for v in found]]
-
-
-def markdown(table: Sequence[Sequence[str]]) -> str:
-    head, *lines = [[re.sub(r"\|", "\\\\|", cell) for cell in row] for row in table]
-    rule = ["---", *["---:" for _ in head[1:]]]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *lines))
 
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Row]:

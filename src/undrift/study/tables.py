@@ -58,3 +58,10 @@ def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> 
     lines = ["  ".join(cell.ljust(w) if i in words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
              .rstrip() for row in rows]  # fmt: skip
     return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])
+
+
+def markdown_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """The same as Markdown."""
+    head, *lines = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rule = ["---" if i in words else "---:" for i in range(len(head))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
