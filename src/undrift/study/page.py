@@ -36,12 +36,18 @@ def element(name: str, content: Any, heading: str = "") -> str:
 
 
 def inside(name: str, content: Any) -> str:
+    from plotly.io import to_html
+
     from undrift.study.plots import CONFIG
 
     if hasattr(content, "to_html"):
-        title, space = content.layout.title.text or "", content.layout.margin.t or 48
-        shown = type(content)(content).update_layout(title=None, margin={"t": max(28, space - 20)})
-        drawn = shown.to_html(full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot")
+        shown = content.to_dict()
+        layout = shown["layout"]
+        title, margin = layout.pop("title", {}).get("text", ""), layout.get("margin", {})
+        layout["margin"] = {**margin, "t": max(28, margin.get("t", 48) - 20)}
+        drawn = to_html(
+            shown, full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot", validate=False
+        )
         return f"<h3>{html.escape(title)}</h3>{drawn}"  # a title inside the figure would be cut off on a phone
     if isinstance(content, tuple) and content[0] == "html":
         return content[1]

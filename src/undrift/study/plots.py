@@ -12,6 +12,16 @@ COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 CONFIG = {
     "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
 }  # fmt: skip
+AXIS = {
+    "gridcolor": "#ebf0f8", "linecolor": "#ebf0f8", "zerolinecolor": "#ebf0f8", "zerolinewidth": 2, "automargin": True,
+    "ticks": "", "title": {"standoff": 15},
+}  # fmt: skip
+# plotly's own templates describe every kind of trace there is: checking one takes longer than drawing a figure of ours.
+LOOK = {"layout": {
+    "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#2a3f5f"}, "colorway": list(COLOURS),
+    "paper_bgcolor": "white", "plot_bgcolor": "white", "hoverlabel": {"align": "left"}, "hovermode": "x unified",
+    "autotypenumbers": "strict", "xaxis": AXIS, "yaxis": AXIS, "shapedefaults": {"line": {"color": "#2a3f5f"}},
+}}  # fmt: skip
 STAGES = {
     ("G", "global"): "G: global model on the whole test set",
     ("L1", "own"): "L1: on receipt, own test slices (mean over clients)",
@@ -25,10 +35,8 @@ def figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     layout = go.Layout(
-        title={"text": title, "x": 0.02, "font": {"size": 15}}, template="plotly_white", colorway=list(COLOURS),
-        margin={"l": 56, "r": 16, "t": 48, "b": 44}, font={"family": "system-ui, sans-serif", "size": 13},
-        xaxis={"title": x}, yaxis={"title": y}, legend={"orientation": "h", "y": -0.2}, hovermode="x unified",
-        height=380,
+        title={"text": title, "x": 0.02, "font": {"size": 15}}, template=LOOK, margin={"l": 56, "r": 16, "t": 48, "b": 44},
+        xaxis={"title": x}, yaxis={"title": y}, legend={"orientation": "h", "y": -0.2}, height=380,
     )  # fmt: skip
     return go.Figure(layout=layout)
 
