@@ -80,25 +80,26 @@ def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
             "seconds": round(time.perf_counter() - began, 2)}  # fmt: skip
 
 
-def means(rows: list[dict]) -> dict[tuple[str, str, float], float]:
-    """Accuracy in percent by (trouble, rule, share), mean over seeds."""
+def by_cell(rows: list[dict]) -> dict[tuple[str, str, float], list[float]]:
+    """Accuracies of the seeds in percent by (trouble, rule, share)."""
     found: dict[tuple[str, str, float], list[float]] = {}
     for row in rows:
         found.setdefault((row["trouble"], row["rule"], row["share"]), []).append(100 * row["accuracy"])
-    return {cell: float(np.mean(values)) for cell, values in found.items()}
+    return found
 
 
 def table(rows: list[dict], about: str) -> str:
-    """By trouble and share; the best of a line in bold."""
-    found = means(rows)
-    lines = ["| trouble | broken | " + " | ".join(RULES) + " |", "|---|---:|" + "---:|" * len(RULES)]
+    """By trouble and share, means over seeds; the best of a line in bold, and the line's usual deviation over seeds."""
+    found = by_cell(rows)
+    lines = ["| trouble | broken | " + " | ".join(RULES) + " | ± |", "|---|---:|" + "---:|" * (len(RULES) + 1)]
     for trouble in ("none", *TROUBLES):
         for share in SHARES:
-            values = [found.get((trouble, rule, share), np.nan) for rule in RULES]
-            if np.isnan(values).all():
+            seeds = [found[trouble, rule, share] for rule in RULES if (trouble, rule, share) in found]
+            if len(seeds) < len(RULES):  # the study was stopped here
                 continue
-            best = np.nanmax(values)
-            text = ["—" if np.isnan(v) else f"**{v:.1f}**" if v > best - 0.05 else f"{v:.1f}" for v in values]
+            values = [np.mean(one) for one in seeds]
+            text = [f"**{v:.1f}**" if v > max(values) - 0.05 else f"{v:.1f}" for v in values]
+            text.append(f"{np.median([np.std(one, ddof=1) for one in seeds]):.1f}" if min(map(len, seeds)) > 1 else "—")
             lines.append(f"| {trouble} | {100 * share:.0f} % | " + " | ".join(text) + " |")
     return "\n".join([*lines, "", about])
 
@@ -109,7 +110,7 @@ def figure(rows: list[dict]) -> str:
 
     from undrift.study.plots import COLOURS
 
-    value = means(rows)
+    value = {cell: np.mean(seeds) for cell, seeds in by_cell(rows).items()}
     fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes="all",
                         vertical_spacing=0.07, horizontal_spacing=0.03)  # fmt: skip
     for at, trouble in enumerate(TROUBLES):
@@ -144,7 +145,8 @@ def main() -> None:
             out.flush()
     rows = [row for row in rows if row["rounds"] == given.rounds]
     seeds = len({row["seed"] for row in rows})
-    about = (f"Accuracy (stage G, %), mean over the last {LAST} of {given.rounds} rounds on {data}, {seeds} seed(s); "
+    about = (f"Accuracy (stage G, %), mean over the last {LAST} of {given.rounds} rounds on {data}, {seeds} seed(s), ±: the deviation over "
+             f"seeds, median of the rules; "
              f"{', '.join(f'{k} {v}' for k, v in options.items() if k != 'data')}. "
              f"`python benchmarks/who_survives.py --rounds {given.rounds} --seeds {given.seeds}`, "
              f"{time.strftime('%Y-%m-%d')}, two cores, CPU, {sum(r['seconds'] for r in rows) / 2:.0f} s.")  # fmt: skip
