@@ -22,7 +22,7 @@ from undrift.setup import dealt
 Row = dict[str, Any]
 DEALT = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed", "seed")
 AT_CLIENTS, AT_SERVER = ("training", "scoring"), ("orders", "aggregation")
-WORTH_IT = 8.0  # expected seconds of training below which starting processes costs more than it gains
+WORTH_IT = 3.0  # expected seconds of training, a third of what small runs take; below, starting processes gains nothing
 
 
 @dataclass(frozen=True)
