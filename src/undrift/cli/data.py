@@ -30,15 +30,8 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     rows = [["name", "here", "shape", "classes", "licence"]]
     for one in found:
         shape = "×".join(map(str, one["shape"])) or "by its files"
-        rows.append(
-            [
-                one["name"],
-                "yes" if one["here"] else "—",
-                shape,
-                str(one["classes"] or "by its files"),
-                one["licence"][:60],
-            ]
-        )
+        count = str(one["classes"] or "by its files")
+        rows.append([one["name"], "yes" if one["here"] else "—", shape, count, one["licence"][:60]])
     typer.echo(text_table(rows, words=(0, 1, 4)))
     typer.echo(
         "\nMissing ones are looked for in the folder UNDRIFT_DATA; a .npz file or a folder of images can be named as it is."

@@ -8,6 +8,7 @@ of rounds R keeps what schedules mean: T/R, T₁/R and γ^R (docs/papers.md has 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,20 +125,13 @@ class Scaled:
 
     def tasks(self, seconds: Mapping[tuple[str, str], float] | None = None) -> list[Task]:
         found = []
-        for seed, data_seed in self.seeds:
-            for column in self.columns:
-                for line in self.lines:
-                    about = {
-                        "preset": self.preset.name,
-                        "scale": self.scale,
-                        "row": line.name,
-                        "column": column.name,
-                        "seed": seed,
-                    }
-                    name = f"{safe(line.name)}-{safe(column.name)}-seed{seed}"
-                    settings = {**self.options, **column.options, **line.options, "seed": seed, "data_seed": data_seed}
-                    expected = (seconds or {}).get((line.name, column.name), 0.0)
-                    found.append(Task(name, line.method, settings, about, expected))
+        for (seed, data_seed), column, line in itertools.product(self.seeds, self.columns, self.lines):
+            cell = {"row": line.name, "column": column.name, "seed": seed}
+            name = f"{safe(line.name)}-{safe(column.name)}-seed{seed}"
+            settings = {**self.options, **column.options, **line.options, "seed": seed, "data_seed": data_seed}
+            expected = (seconds or {}).get((line.name, column.name), 0.0)
+            about = {"preset": self.preset.name, "scale": self.scale, **cell}
+            found.append(Task(name, line.method, settings, about, expected))
         return found
 
 

@@ -115,19 +115,10 @@ def what_they_saw(runs: Sequence[Seen], federation: Any) -> list[page.Section]:
 def events(runs: Sequence[Seen]) -> Any:
     rows = [["method", "seed", "round", "client", "kind", "detail"]]
     for run in runs:
-        for round, client, kind, detail in run.rows(
-            "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 50"
-        ):
-            rows.append(
-                [
-                    run.label,
-                    str(run.row["seed"]),
-                    str(round),
-                    "—" if client is None else str(client),
-                    kind,
-                    str(detail)[:200],
-                ]
-            )
+        found = run.rows("SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 50")
+        for round, client, kind, detail in found:
+            who = "—" if client is None else str(client)
+            rows.append([run.label, str(run.row["seed"]), str(round), who, kind, str(detail)[:200]])
     return rows if len(rows) > 1 else "Nothing."
 
 
@@ -153,12 +144,8 @@ def environment(runs: Sequence[Seen]) -> list[list[str]]:
         if key in ("federation", "layout", "environment"):
             continue
         found = sorted({str(run.about.get(key)) for run in runs})
-        shown.append(
-            [
-                key,
-                found[0] if len(found) == 1 else f"{found[0]} … {found[-1]}" if key == "started" else ", ".join(found),
-            ]
-        )
+        several = f"{found[0]} … {found[-1]}" if key == "started" else ", ".join(found)
+        shown.append([key, several if len(found) > 1 else found[0]])
     for key, value in runs[0].about.get("environment", {}).items():
         shown.append([key, str(value)])
     return shown
