@@ -10,9 +10,12 @@ import pytest
 
 
 @pytest.mark.slow
-def test_runs_survive_kill_9_at_random_moments():
+@pytest.mark.parametrize("methods", [("fedavg", "scaffold"), ("fliu", "fedmr")], ids="+".join)  # inline, on processes
+def test_runs_survive_kill_9_at_random_moments(methods):
     script = Path(__file__).with_name("kills.py")
     done = subprocess.run(
-        [sys.executable, str(script), "--kills", "5", "--rounds", "200"], capture_output=True, text=True
+        [sys.executable, str(script), "--kills", "5", "--rounds", "200", "--methods", *methods],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
