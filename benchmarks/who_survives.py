@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from pictured import picture
 
+from undrift.study.tables import markdown_table
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 RULES = {
@@ -80,28 +82,46 @@ def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
             "seconds": round(time.perf_counter() - began, 2)}  # fmt: skip
 
 
-def by_cell(rows: list[dict]) -> dict[tuple[str, str, float], list[float]]:
-    """Accuracies of the seeds in percent by (trouble, rule, share)."""
-    found: dict[tuple[str, str, float], list[float]] = {}
+def by_cell(rows: list[dict]) -> dict[tuple[str, float, str], dict[int, float]]:
+    """Accuracies in percent by (trouble, share, rule) and seed, of lines that all rules have."""
+    found: dict[tuple[str, float, str], dict[int, float]] = {}
     for row in rows:
-        found.setdefault((row["trouble"], row["rule"], row["share"]), []).append(100 * row["accuracy"])
-    return found
+        found.setdefault((row["trouble"], row["share"], row["rule"]), {})[row["seed"]] = 100 * row["accuracy"]
+    whole = [line for line in {cell[:2] for cell in found} if all((*line, rule) in found for rule in RULES)]
+    return {cell: seeds for cell, seeds in found.items() if cell[:2] in whole}
 
 
-def table(rows: list[dict], about: str) -> str:
+def lines(found: dict[tuple[str, float, str], Any]) -> list[tuple[str, float]]:
+    every = [(trouble, share) for trouble in ("none", *TROUBLES) for share in SHARES]
+    return [line for line in every if (*line, "fedavg") in found]
+
+
+def table(rows: list[dict]) -> str:
     """By trouble and share, means over seeds; the best of a line in bold, and the line's usual deviation over seeds."""
     found = by_cell(rows)
-    lines = ["| trouble | broken | " + " | ".join(RULES) + " | ± |", "|---|---:|" + "---:|" * (len(RULES) + 1)]
-    for trouble in ("none", *TROUBLES):
-        for share in SHARES:
-            seeds = [found[trouble, rule, share] for rule in RULES if (trouble, rule, share) in found]
-            if len(seeds) < len(RULES):  # the study was stopped here
-                continue
-            values = [np.mean(one) for one in seeds]
-            text = [f"**{v:.1f}**" if v > max(values) - 0.05 else f"{v:.1f}" for v in values]
-            text.append(f"{np.median([np.std(one, ddof=1) for one in seeds]):.1f}" if min(map(len, seeds)) > 1 else "—")
-            lines.append(f"| {trouble} | {100 * share:.0f} % | " + " | ".join(text) + " |")
-    return "\n".join([*lines, "", about])
+    out = [["trouble", "broken", *RULES, "±"]]
+    for trouble, share in lines(found):
+        seeds = [list(found[trouble, share, rule].values()) for rule in RULES]
+        values = [np.mean(one) for one in seeds]
+        text = [f"**{v:.1f}**" if v > max(values) - 0.05 else f"{v:.1f}" for v in values]
+        usual = f"{np.median([np.std(one, ddof=1) for one in seeds]):.1f}" if min(map(len, seeds)) > 1 else "—"
+        out.append([trouble, f"{100 * share:.0f} %", *text, usual])
+    return markdown_table(out)
+
+
+def within_seeds(rows: list[dict]) -> str:
+    """A rule minus size weights on the same seed, lowest … highest; in bold where all seeds agree on the better one by a point."""
+    found, others = by_cell(rows), [rule for rule in RULES if rule not in ("fedavg", "flood")]
+    out = [["trouble", "broken", *others]]
+    for trouble, share in lines(found):
+        plain, text = found[trouble, share, "fedavg"], []
+        for rule in others:
+            seeds = found[trouble, share, rule]
+            gaps = sorted(seeds[seed] - plain[seed] for seed in seeds.keys() & plain.keys())
+            said = f"{gaps[0]:+.1f} … {gaps[-1]:+.1f}"
+            text.append(f"**{said}**" if gaps[0] > 1 or gaps[-1] < -1 else said)
+        out.append([trouble, f"{100 * share:.0f} %", *text])
+    return markdown_table(out)
 
 
 def figure(rows: list[dict]) -> str:
@@ -110,12 +130,12 @@ def figure(rows: list[dict]) -> str:
 
     from undrift.study.plots import COLOURS
 
-    value = {cell: np.mean(seeds) for cell, seeds in by_cell(rows).items()}
+    value = {cell: np.mean(list(seeds.values())) for cell, seeds in by_cell(rows).items()}
     fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes="all",
                         vertical_spacing=0.07, horizontal_spacing=0.03)  # fmt: skip
     for at, trouble in enumerate(TROUBLES):
         for colour, rule in zip((*COLOURS, "#222222"), RULES):
-            y = [value.get(("none", rule, 0.0)), *(value.get((trouble, rule, share)) for share in SHARES[1:])]
+            y = [value.get(("none", 0.0, rule)), *(value.get((trouble, share, rule)) for share in SHARES[1:])]
             line = {"color": colour, "dash": "dot" if "flood" in rule else None}
             fig.add_scatter(x=[100 * s for s in SHARES], y=y, name=rule, legendgroup=rule, showlegend=at == 0,
                             line=line, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
@@ -150,7 +170,7 @@ def main() -> None:
              f"{', '.join(f'{k} {v}' for k, v in options.items() if k != 'data')}. "
              f"`python benchmarks/who_survives.py --rounds {given.rounds} --seeds {given.seeds}`, "
              f"{time.strftime('%Y-%m-%d')}, two cores, CPU, {sum(r['seconds'] for r in rows) / 2:.0f} s.")  # fmt: skip
-    text = table(rows, about)
+    text = f"{table(rows)}\n\n{about}\n\n{within_seeds(rows)}"
     (RESULTS / f"who-survives-{data}.table.md").write_text(text + "\n")
     page = ROOT / "runs" / "who-survives.html"
     page.parent.mkdir(exist_ok=True)

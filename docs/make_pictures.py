@@ -1,4 +1,7 @@
-"""Pictures of a report at desktop and phone width: `python docs/make_pictures.py runs/demo/index.html` (needs chromium)."""
+"""Pictures of a report: `make demo`, then `python docs/make_pictures.py runs/demo/index.html` (needs chromium).
+
+Its top at desktop and at phone width, and its curves for the README.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,14 @@ def main(page: Path) -> None:
             picture = chrome.ask("Page.captureScreenshot", format="png")["data"]
             (HERE / name).write_bytes(base64.b64decode(picture))
             print(f"wrote docs/{name}")
+            if width > 600:
+                box = chrome.value("(() => {const r = document.querySelector('#curves').getBoundingClientRect();"
+                                   "return {x: r.x, y: r.y + scrollY, width: r.width, height: r.height, scale: 1}})()")  # fmt: skip
+                picture = chrome.ask("Page.captureScreenshot", format="png", clip=box, captureBeyondViewport=True)[
+                    "data"
+                ]
+                (HERE / "demo.png").write_bytes(base64.b64decode(picture))
+                print("wrote docs/demo.png")
 
 
 if __name__ == "__main__":
