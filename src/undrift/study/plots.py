@@ -124,9 +124,14 @@ def weights(runs: Sequence[tuple[str, Rows]]) -> Any:
             {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in shown]}]}
             for name in shown
         ]
-        fig.update_layout(
-            updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.16, "yanchor": "top"}]
-        )  # left of the mode bar
+        menu = {
+            "buttons": buttons,
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.16,
+            "yanchor": "top",
+        }  # the mode bar is at the right
+        fig.update_layout(updatemenus=[menu])
     fig.update_layout(hovermode="closest", height=440)
     return fig
 
