@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,8 @@ def test_a_failed_run_is_marked_and_the_exit_code_says_so(undrift, small):
     sys.modules.pop("mine", None)
 
 
-def test_ctrl_c_leaves_finished_rows_and_says_how_to_go_on(tmp_path):
+def interrupted(folder: Path, *more: str, when: Callable[[], object]) -> None:
+    """A comparison of four runs that gets Ctrl-C as soon as `when` holds, and ends as it should."""
     words = (
         "compare",
         "fedavg",
@@ -94,18 +96,40 @@ def test_ctrl_c_leaves_finished_rows_and_says_how_to_go_on(tmp_path):
         "--out",
         "cut",
     )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
     process = subprocess.Popen(
-        [*UNDRIFT, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*UNDRIFT, *words, *more], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
     )
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and not list((tmp_path / "cut").glob("*/checkpoints/*")):
+    while time.monotonic() < deadline and not when():
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "compare --resume cut" in err
     assert "Traceback" not in err
-    assert list((tmp_path / "cut").glob("*/run.sqlite"))
+    assert list((folder / "cut").glob("*/run.sqlite"))
+
+
+def test_ctrl_c_leaves_finished_rows_and_says_how_to_go_on(tmp_path):
+    interrupted(tmp_path, when=lambda: list((tmp_path / "cut").glob("*/checkpoints/*")))
+
+
+def test_ctrl_c_is_heard_although_a_module_swallowed_it(tmp_path):
+    """Extension modules that are being loaded clear what a signal raised; here a loss does it, once in each process."""
+    (tmp_path / "deaf.py").write_text(
+        "import contextlib, os, pathlib, sys, time, torch\n"
+        "def loss(logits, y):\n"
+        "    here = pathlib.Path(f'deaf-{os.getpid()}')\n"
+        "    if sys.argv[0].endswith('crew.py') and not here.exists():\n"
+        "        here.touch()\n"
+        "        with contextlib.suppress(KeyboardInterrupt):\n"
+        "            time.sleep(60)\n"
+        "    return torch.nn.functional.cross_entropy(logits, y, reduction='none')\n"
+    )
+    interrupted(tmp_path, "--loss", "deaf:loss", when=lambda: len(list(tmp_path.glob("deaf-*"))) == 2)
+    rounds = [rows_of(run.parent, "SELECT COUNT(*) FROM rounds")[0][0] for run in tmp_path.glob("cut/*/run.sqlite")]
+    assert rounds == [1, 1], "both end with the round in which they were told to"
 
 
 def test_report_of_runs_and_export(undrift, small, finished):

@@ -137,13 +137,27 @@ def stop(members: Sequence[Member]) -> None:
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
+class Stop:
+    """SIGTERM interrupts whatever is being done. It is remembered, too: an extension module that is being loaded swallows
+    what is raised meanwhile (numpy.random does), and the run would go on."""
+
+    asked = False
+
+    def __call__(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.asked = True
+        raise KeyboardInterrupt
+
+
 class Reporter:
     """The watcher inside: tells the parent, not more often than anybody can read."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.last = pipe, 0.0
+    def __init__(self, pipe: Connection, stop: Stop) -> None:
+        self.pipe, self.stop, self.last = pipe, stop, 0.0
 
     def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+        if self.stop.asked:
+            raise KeyboardInterrupt
         if time.monotonic() - self.last > 0.2 or round + 1 == rounds:
             self.last = time.monotonic()
             self.pipe.send(("round", (round + 1, accuracy)))
@@ -165,10 +179,11 @@ def main() -> None:
     from undrift.engine.arena import Windows, unpack
     from undrift.study.tasks import failed, one
 
-    signal.signal(signal.SIGTERM, stopped)
+    stop = Stop()
+    signal.signal(signal.SIGTERM, stop)
     known, federation = "", None
     pipe.send(("ready", None))
-    while True:
+    while not stop.asked:
         try:
             data = pipe.recv_bytes()
         except (EOFError, OSError):
@@ -182,7 +197,7 @@ def main() -> None:
             known, federation = key, unpack(laid, Windows())
         assert federation is not None
         try:
-            row = one(task, folder, federation, Reporter(pipe))
+            row = one(task, folder, federation, Reporter(pipe, stop))
         except Exception as error:  # a bug: it is this run's, the others go on
             import traceback
 
@@ -190,11 +205,6 @@ def main() -> None:
         pipe.send(("row", row))
 
 
-def stopped(*_: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # stopped, or nobody is there to be told
         main()
