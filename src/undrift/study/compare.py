@@ -46,6 +46,7 @@ class Comparison:
     options: Mapping[str, Any]
     seeds: tuple[tuple[int, int], ...]  # (seed of the run, seed of the federation)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    rejected: tuple[str, ...] = ()  # runs of points that the grid did not choose: no result of the comparison
 
     def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
         entry = self.entries[number]
@@ -168,8 +169,12 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
-    (folder / "compare.toml").write_text(tomli_w.dumps(told(asked)))
+    note(folder, asked)
     return folder
+
+
+def note(folder: Path, asked: Comparison) -> None:
+    (folder / "compare.toml").write_text(tomli_w.dumps(told(asked)))
 
 
 def told(asked: Comparison) -> dict[str, Any]:
@@ -178,7 +183,7 @@ def told(asked: Comparison) -> dict[str, Any]:
     return {
         "methods": [{"method": e.method if isinstance(e.method, str) else f"object:{e.label}", **e.own} for e in asked.entries],
         "seeds": [list(pair) for pair in asked.seeds], "options": plain,
-        "grid": {key: list(values) for key, values in asked.grid.items()},
+        "grid": {key: list(values) for key, values in asked.grid.items()}, "rejected": list(asked.rejected),
     }  # fmt: skip
 
 
@@ -204,14 +209,15 @@ def read(folder: Path) -> Comparison:
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise BadRequest(f"{path} cannot be read: {error}") from None
-    return Comparison(tuple(entries), table.get("options", {}), seeds, table.get("grid", {}))
+    more = table.get("options", {}), seeds, table.get("grid", {}), tuple(table.get("rejected", ()))
+    return Comparison(tuple(entries), *more)
 
 
 def carried_out(
     asked: Comparison, folder: Path, onlooker: Onlooker | None = None, federation: Federation | None = None
 ) -> Compared:
     """Run what is not there yet: where there is a grid its points on the first seed, then every method on every seed."""
-    federations = Federations(federation)
+    federations, as_asked = Federations(federation), asked
     try:
         asked, seconds = ready(asked, federations, onlooker or Onlooker())
     except BadRequest:
@@ -228,6 +234,8 @@ def carried_out(
             for n in numbers:
                 mine = [(validated(row), point) for (m, point), row in zip(points, tried) if m == n]
                 chosen[n] = max(mine, key=lambda one: one[0])[1]
+            rejected = tuple(task.name for task, (n, point) in zip(search, points) if point != chosen[n])
+            note(folder, replace(as_asked, rejected=rejected))
         tasks = [asked.task(n, seed, chosen[n], seconds[n]) for seed in asked.seeds for n in numbers]
         order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))  # longest first within a seed
         rows, more = finish(order, folder, federations, onlooker, **how)

@@ -17,6 +17,7 @@ from undrift.study.seen import HOW, Seen, seen
 from undrift.study.standings import LEGEND, standings_table, table
 from undrift.study.tables import legend
 
+GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # shown for all methods together
 
 
@@ -54,6 +55,8 @@ def sections(runs: Sequence[Seen], folders: Sequence[Path]) -> list[page.Section
         ("scatter-l1", clients.trade_off(readers, "L1")),
         ("scatter-l2", clients.trade_off(readers, "L2")),
     ]
+    if tried := [row for folder in folders for row in what_was_tried(folder)]:
+        parts.insert(4, ("grid", [GRID_HEAD, *tried], "What the grid chose"))
     if federation is not None:
         sizes = dict(enumerate(int(size) for size in federation.sizes))
         parts.append(("size", plots.against_size(readers, sizes)))
@@ -66,6 +69,22 @@ def sections(runs: Sequence[Seen], folders: Sequence[Path]) -> list[page.Section
         ("commands", ("pre", commands(runs, folders)), "To repeat it"),
     ]
     return parts
+
+
+def what_was_tried(folder: Path) -> list[list[str]]:
+    """Every point of a comparison's grid with its validation accuracy, on the seed that chose."""
+    from undrift.study.compare import read, validated
+    from undrift.study.tasks import read_rows
+
+    if not (folder / "compare.toml").exists():
+        return []
+    asked = read(folder)
+    return [
+        [row["method"], words([f"{key}={value}" for key, value in row["chosen"].items()]),
+         f"{100 * validated(row):.2f}", "—" if name in asked.rejected else "chosen"]
+        for name, row in sorted(read_rows(folder).items())
+        if "chosen" in row and row["seed"] == asked.seeds[0][0]
+    ]  # fmt: skip
 
 
 def introduction(runs: Sequence[Seen]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sqlite3
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from undrift.errors import BadRequest
 from undrift.options import FIELDS, read_toml
 from undrift.result import rows_of
 from undrift.store.record import Record
+from undrift.study.compare import read
 from undrift.study.tasks import Row, times
 
 SAME = ("data", "partition", "clients", "noise", "domains")  # what runs must share to stand in one table
@@ -76,7 +78,8 @@ def run_folders(folder: Path) -> list[Path]:
     if (folder / "run.sqlite").exists():
         return [folder]
     found = sorted(record.parent for record in folder.glob("*/run.sqlite")) if folder.is_dir() else []
-    found = [place for place in found if not is_aside(place)]
+    beside = read(folder).rejected if (folder / "compare.toml").exists() else ()
+    found = [place for place in found if not is_aside(place) and place.name not in beside]
     if not found:
         raise BadRequest(f"{folder} is neither a run nor a folder of runs; `undrift runs` lists them")
     return found
@@ -114,13 +117,14 @@ def look(folder: Path) -> Seen:
 
 
 def told_apart(runs: Sequence[Seen]) -> list[Seen]:
-    """Labels: the method, and the options in which runs of one method differ."""
+    """Labels: the method, with the options in which runs of that method differ or in which it departs from most others."""
+    keys = [key for key in FIELDS if key != "method" and key not in HOW]
+    usual = {key: Counter(repr(run.options.get(key)) for run in runs).most_common(1)[0][0] for key in keys}
     named = []
     for run in runs:
         alike = [other for other in runs if other.options["method"] == run.options["method"]]
-        differ = [key for key in FIELDS if key not in HOW
-                  and len({repr(other.options.get(key)) for other in alike}) > 1]  # fmt: skip
-        own = " ".join(f"{key}={run.options.get(key)}" for key in differ)
+        said = [key for key in keys if {repr(other.options.get(key)) for other in alike} != {usual[key]}]
+        own = " ".join(f"{key}={run.options.get(key)}" for key in said)
         named.append(replace(run, row={**run.row, "method": f"{run.options['method']} {own}".strip()}))
     pairs = [(run.label, run.row["seed"], run.options.get("data_seed")) for run in named]
     again = {pair for pair in pairs if pairs.count(pair) > 1}
