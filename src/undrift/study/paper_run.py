@@ -222,7 +222,8 @@ def markdown_of(file: Path) -> str:
     less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"]))
     where = sorted({f"{row['machine']}, undrift {row['undrift']}, torch {row['torch']}" for row in rows})
     days = sorted({row["date"] for row in rows})
-    blocks = [f"### {preset.name}: {preset.title}", preset.source]
+    scale = " and ".join(dict.fromkeys(row["scale"] for row in rows))
+    blocks = [f"### {file.stem}: {preset.title}", f"{preset.name} at {scale} scale. {preset.source}"]
     blocks.append(f"{len(rows)} runs, {sum(row['seconds'] for row in rows) / 60:.0f} minutes of rounds; {'; '.join(where)}; "
                   f"{days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}.")  # fmt: skip
     if less:
