@@ -187,6 +187,7 @@ def test_paper_list_and_show(undrift):
         (("paper", "run", "flood/table5", "--scale", "medium"), "quick"),
         (("paper", "run", "flood/table5", "--row", "nobody"), "nobody"),
         (("paper", "run", "flood/table5", "--rounds", "0"), "--rounds"),
+        (("paper", "run", "flood/table5", "--seed", "-1"), "--seed"),
         (("paper", "run", "flood/table5", "--scale", "paper", "--data", "cifar-100-subset"), "cifar-100-subset"),
         (("paper", "results", "nowhere.jsonl"), "nowhere.jsonl"),
     ],

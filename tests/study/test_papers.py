@@ -73,6 +73,13 @@ def test_leaving_rows_and_columns_out_is_said_and_the_others_stay_comparable():
     assert scaled(preset(), "quick").left_out == ("columns left out: y",)
 
 
+def test_seeds_may_be_added_to_those_that_were_run():
+    more = scaled(preset(), "paper", seeds=2, first=1)
+    assert more.seeds == ((1, 1), (2, 2))
+    assert more.reductions == ()  # with the first one they are the paper's three
+    assert scaled(preset(seeds=1, repeat=3), "paper", seeds=1, first=2).seeds == ((2, 0),)
+
+
 def test_printed_numbers_lost_ones_and_rows_of_our_own():
     found = preset()
     assert found.printed("A", "x", 0) == "50.0"

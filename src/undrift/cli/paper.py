@@ -97,6 +97,7 @@ def run(
     row: list[str] = typer.Option([], "--row", help="only this row; repeatable"),
     column: list[str] = typer.Option([], "--column", help="only this column; repeatable"),
     seeds: int | None = typer.Option(None, "--seeds", help="so many seeds instead of the preset's"),
+    seed: int = typer.Option(0, "--seed", help="the first seed, where those before it have been run [0]"),
     workers: int | None = typer.Option(None, "--workers", help="runs side by side [one per core]"),
     results: str | None = typer.Option(None, "--results", help="append one JSON line per finished run to this file"),
     out: str | None = typer.Option(None, "--out", help="the folder of its runs [runs/NAME-SCALE-N]"),
@@ -112,8 +113,10 @@ def run(
     for what, number in (("--rounds", rounds), ("--seeds", seeds), ("--workers", workers)):
         if number is not None and number < 1:
             raise BadRequest(f"{what} must be a whole number of at least 1, not {number}")
+    if seed < 0:
+        raise BadRequest(f"--seed must be a whole number of at least 0, not {seed}")
     preset = papers.load(name)
-    asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds)
+    asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds, first=seed)
     folder = paper_run.home(asked, out, resume)
     if not quiet:
         eyes = sys.stderr

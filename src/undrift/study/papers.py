@@ -181,9 +181,9 @@ def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[s
 
 def scaled(
     preset: Preset, scale: str, *, rounds: int | None = None, data: str | None = None, rows: Sequence[str] = (),
-    columns: Sequence[str] = (), seeds: int | None = None,
+    columns: Sequence[str] = (), seeds: int | None = None, first: int = 0,
 ) -> Scaled:  # fmt: skip
-    """The preset at a scale, with the reductions that were asked for."""
+    """The preset at a scale, with the reductions that were asked for. `first` seed: others may have been run before."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     quick: Mapping[str, Any] = preset.quick if scale == "quick" else {}
@@ -210,8 +210,10 @@ def scaled(
         else seeds or max(preset.seeds, preset.repeat)
     )
     fixed = preset.repeat > 1
-    pairs = tuple((seed, 0 if fixed else seed) for seed in range(count))
-    return Scaled(preset, scale, options, lines, places, pairs, reductions(preset, options, lines, places, len(pairs)))
+    pairs = tuple((seed, 0 if fixed else seed) for seed in range(first, first + count))
+    return Scaled(
+        preset, scale, options, lines, places, pairs, reductions(preset, options, lines, places, first + count)
+    )
 
 
 def chosen(what: str, known: Sequence[Any], wanted: Sequence[str]) -> tuple[Any, ...]:
