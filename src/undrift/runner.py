@@ -31,6 +31,7 @@ from undrift.federation import Federation
 from undrift.loop import Loop, Watcher
 from undrift.options import FIELDS, Options, from_keywords, write_toml
 from undrift.result import Result
+from undrift.selection import Uniform
 from undrift.setup import Setup, prepare
 from undrift.store.vault import Vault, written
 
@@ -189,6 +190,8 @@ def resolved(setup: Setup) -> dict[str, Any]:
             value = str(value)
         values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
     values["method"] = setup.method.name
+    if isinstance(setup.selection, Uniform):
+        values["cohort"] = setup.selection.cohort
     given = setup.options.model
     values["model"] = setup.model_name if given is None or isinstance(given, str) else f"object:{setup.model_name}"
     if setup.federation.spec is not None:

@@ -158,6 +158,9 @@ def test_a_run_toml_repeats_its_run_and_options_override_it(undrift, finished):
     assert longer["rounds"] == 3
     other = undrift("run", "first/run.toml", "--method", "fedprox(mu=1)", "--json", "--quiet").json
     assert other["method"] == "fedprox(mu=1)"
+    assert tomllib.loads(Path("first/run.toml").read_text())["cohort"] == 0.5  # the default, spelt out
+    everybody = undrift("run", "first/run.toml", "--selection", "all", "--json", "--quiet").json
+    assert "cohort" not in tomllib.loads(Path(everybody["run"], "run.toml").read_text())
     weighted = undrift("run", "first/run.toml", "--weighting", "uniform", "--json", "--quiet").json
     assert weighted["model_sha256"] != finished["model_sha256"]
 

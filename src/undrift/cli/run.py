@@ -38,6 +38,8 @@ def run(
             raise BadRequest(f"{file} names objects that text cannot make; repeat it in Python with ud.run(…)")
     if "method" in given:
         table.pop("parts", None)
+    if "selection" in given:
+        table.pop("cohort", None)
     given = {**table, **given}
     started = None
     if given.get("engine") == "processes" and given.get("workers", 1) >= 1:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+NUMBER = re.compile(r"[+−-]?\d")
 Section = Sequence[Any]  # (id, content) or (id, content, heading)
 
 
@@ -64,10 +66,19 @@ def inside(name: str, content: Any) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     head, *lines = rows
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(cell(c, i) for i, c in enumerate(line)) + "</tr>" for line in lines)
-    return f"<div class='wide'><table class='rows'><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
+    numbers = [of_numbers([line[i] for line in lines]) for i in range(len(head))]
+    body = "".join(f"<tr>{''.join(cell('td', *one) for one in zip(line, numbers))}</tr>" for line in lines)
+    titles = "".join(cell("th", *one) for one in zip(head, numbers))
+    return f"<div class='wide'><table class='rows'><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def cell(text: str, column: int) -> str:
-    return f"<td{' class=long' if column and len(text) > 60 else ''}>{html.escape(text)}</td>"
+def of_numbers(column: Sequence[str]) -> bool:
+    """Whether nearly all that is said in a column are numbers."""
+    said = [text for text in column if text not in ("", "—")]
+    return sum(bool(NUMBER.match(text)) for text in said) > 0.75 * len(said)
+
+
+def cell(tag: str, text: str, number: bool) -> str:
+    """Numbers stand right, words left, and many of them on several lines."""
+    kind = " class=long" if len(text) > 60 else " class=number" if number else ""
+    return f"<{tag}{kind}>{html.escape(text)}</{tag}>"

@@ -145,7 +145,9 @@ def configuration(runs: Sequence[Seen]) -> list[page.Section]:
     """What all runs share, and what each method has of its own."""
     keys = [key for key in FIELDS if key not in HOW and key != "method"]
     shared = [key for key in keys if len({repr(run.options.get(key)) for run in runs}) == 1]
-    rows = [["option", "value"], *[[key, words(runs[0].options.get(key))] for key in shared]]
+    given = {key: runs[0].options.get(key) for key in shared}
+    rows = [["option", "value"], *[[key, words(value)] for key, value in given.items() if value is not None]]
+    rows.append(["not set", ", ".join(key for key, value in given.items() if value is None)])
     own = [["method", "parts", "options"]]
     for run in {run.label: run for run in runs}.values():
         differ = ", ".join(f"{key}={words(run.options.get(key))}" for key in keys if key not in shared)
@@ -154,6 +156,8 @@ def configuration(runs: Sequence[Seen]) -> list[page.Section]:
 
 
 def words(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{key} {one}" for key, one in value.items()]
     return "—" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -162,7 +166,7 @@ def environment(runs: Sequence[Seen]) -> list[list[str]]:
     for key in dict.fromkeys(key for run in runs for key in run.about):
         if key in ("federation", "layout", "environment"):
             continue
-        found = sorted({str(run.about.get(key)) for run in runs})
+        found = sorted({words(run.about.get(key)) for run in runs})
         several = f"{found[0]} … {found[-1]}" if key == "started" else ", ".join(found)
         shown.append([key, several if len(found) > 1 else found[0]])
     for key, value in runs[0].about.get("environment", {}).items():
