@@ -12,12 +12,24 @@ METHODS = (
 )  # fmt: skip
 SETTINGS = {
     "data": "digits", "partition": "dirichlet(0.1)", "clients": 20, "noise": "symmetric(0.3)", "cohort": 0.5,
-    "rounds": 40, "epochs": 5,
+    "rounds": 30, "epochs": 5, "lr": 0.01,  # a rate at which all of them learn: FLOOD's weights multiply it
 }  # fmt: skip
+SEEDS = 3
 
 
 def add(app: typer.Typer) -> None:
     app.command("demo")(demo)
+
+
+def is_demo(folder: Path) -> bool:
+    """Whether an earlier demo lies there, finished or not; nothing else is taken away."""
+    from undrift.errors import BadRequest
+    from undrift.study.compare import read
+
+    try:
+        return tuple(entry.label for entry in read(folder).entries) == METHODS
+    except BadRequest:
+        return False
 
 
 def demo(
@@ -34,13 +46,13 @@ def demo(
     if not quiet:
         federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])
         typer.echo(
-            "Twenty sites share a model for handwritten digits. Each has seen only some of the ten digits,\n"
-            "and three labels in ten are wrong:\n",
+            "Twenty sites share a model for handwritten digits. Most have seen few of the ten digits often,\n"
+            "and three labels in ten are wrong. Who holds what, in the first of three deals:\n",
             err=json,
         )
         typer.echo(holdings.terminal(federation, holdings.describe(federation)) + "\n", err=json)
-    if Path(out).is_dir() and (Path(out) / "index.html").exists():
+    if is_demo(Path(out)):
         shutil.rmtree(out)
-    asked = planned([Entry(name) for name in METHODS], SETTINGS, 1, None, {})
+    asked = planned([Entry(name) for name in METHODS], SETTINGS, SEEDS, None, {})
     present(carried_out(asked, home(asked, out, resume=False), quiet, None), json, quiet,
             "Undrift demo: averaging against the remedies")  # fmt: skip
