@@ -117,6 +117,14 @@ def test_a_claim_is_true_false_or_open():
     assert outcome() == "open"
 
 
+def test_why_a_claim_is_open_can_be_read_off():
+    claim = Claim("A is above B", "above", ("A", "B"))
+    rows = [row(line, "x", seed, number) for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
+            for seed, number in enumerate(numbers)]  # fmt: skip
+    found = paper_table.verdict(preset(columns=(Column("x"), Column("y"))), claim, rows)
+    assert found.why == "x +30.00 [-97.06, +157.06]; not run: y"  # 12.706 · 14.142 / √2 = 127.06
+
+
 def test_a_swing_on_one_seed_is_clear_of_its_noise_from_a_quarter_on_and_shown_with_its_sign():
     swings = preset(columns=(Column("x"),), values=(Value("G", take="std", factor=1.0),))
     claim = Claim("A swings less than B", "below", ("A", "B"))

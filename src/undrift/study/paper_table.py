@@ -81,14 +81,18 @@ def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
     percent = value.factor == 100
     wanted = claim.columns or tuple(column.name for column in preset.columns)
     yes = no = 0
-    seen = []
+    seen, missing = list[str](), list[str]()
     for column in wanted:
         here = [{**row, "method": row["row"]} for row in rows if row["column"] == column]
         found = difference(here, *claim.rows, lambda row: number(row, value.name))
         if found is None:
+            missing.append(column)
             continue
         mean, low, high = (value.factor * one for one in found)
-        if not np.isfinite(low):
+        digits = 2 if percent else 4
+        interval = f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else ""
+        seen.append(f"{column} {mean:+.{digits}f}{interval}")
+        if not interval:
             larger = max(abs(number(row, value.name) or 0.0) for row in here if row["row"] in claim.rows)
             noise = POINT if percent else QUARTER * value.factor * larger
             low, high = mean - noise, mean + noise
@@ -98,12 +102,13 @@ def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
             yes, no = yes + (low > 0), no + (high < 0)
         else:
             yes, no = yes + (high < 0), no + (low > 0)
-        seen.append(f"{column} {mean:+.{2 if percent else 4}f}")
     if not seen:
         return Verdict(claim, "open", "not run")
+    if missing:
+        seen.append(f"not run: {', '.join(missing)}")
     need = claim.share * len(wanted)
     outcome = "true" if yes >= need - 1e-9 else "false" if len(wanted) - no < need - 1e-9 else "open"
-    return Verdict(claim, outcome, ", ".join(seen))
+    return Verdict(claim, outcome, "; ".join(seen))
 
 
 def claim_table(found: Sequence[Verdict]) -> list[list[str]]:
