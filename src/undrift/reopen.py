@@ -12,7 +12,7 @@ from undrift.errors import BadRequest, RunFailed
 from undrift.federation import Federation
 from undrift.loop import Watcher
 from undrift.options import from_keywords, read_toml
-from undrift.result import Result
+from undrift.result import Result, named
 from undrift.runner import execute, part_words
 from undrift.setup import Setup, prepare
 from undrift.store.vault import Vault
@@ -54,11 +54,7 @@ def resume(
 
 
 def run_folder(run: str | Path) -> Path:
-    folder = Path(run)
-    if folder.name in ("run.toml", "run.sqlite"):
-        folder = folder.parent
-    if not folder.is_dir() and (Path("runs") / folder).is_dir():
-        folder = Path("runs") / folder
+    folder = named(run)
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
         raise BadRequest(
             f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on"

@@ -150,3 +150,11 @@ def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tupl
         raise BadRequest(f"the record in {path} cannot be read: {error}") from None
     finally:
         db.close()
+
+
+def named(run: str | Path) -> Path:
+    """The folder that somebody means: by its path, by its name in `runs`, or by a file of a run in it."""
+    folder = Path(run)
+    if folder.name in ("run.toml", "run.sqlite"):
+        folder = folder.parent
+    return Path("runs") / folder if not folder.exists() and (Path("runs") / folder).is_dir() else folder

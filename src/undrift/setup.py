@@ -211,6 +211,8 @@ def chooser(options: Options, clients: int) -> selection.Selection:
             if call.args or call.options
             else selection.Uniform(0.5 if options.cohort is None else options.cohort)
         )
+        if options.cohort not in (None, uniform.cohort):
+            raise BadRequest(f"--cohort {options.cohort} and --selection {given} name two cohorts; give one of them")
         uniform.size(clients)
         return uniform
     if options.cohort is not None:

@@ -148,6 +148,12 @@ def test_report_of_runs_and_export(undrift, small, finished):
     assert head == ["round", "what", "seconds"]
 
 
+def test_a_comparison_is_reported_by_its_name_alone(undrift, small):
+    assert undrift("compare", "fedavg", "fedprox", *small, "--quiet").code == 0
+    assert undrift("report", "digits-compare-1").code == 0
+    assert "undrift compare fedavg fedprox" in Path("runs/digits-compare-1/report.html").read_text()
+
+
 @pytest.mark.extras
 def test_export_as_parquet(undrift, finished):
     import pyarrow.parquet
@@ -173,6 +179,7 @@ def test_paper_list_and_show(undrift):
         (("compare",), "at least one method"),
         (("compare", "--resume"), "folder"),
         (("compare", "--resume", "nowhere"), "folder"),
+        (("report", "spoilt"), "compare.toml cannot be read"),
         (("compare", "fedavg", "--grid", "lr=0.1,1"), "validation"),
         (("compare", "fedavg", "--grid", "lr"), "name=value"),
         (("compare", "fedavg", "--grid", "lr=a", "--validation", "0.1"), "number"),
@@ -193,6 +200,8 @@ def test_paper_list_and_show(undrift):
     ],
 )
 def test_bad_requests_are_one_sentence(undrift, words, word):
+    Path("spoilt").mkdir()
+    Path("spoilt/compare.toml").write_text('methods = [{method = "fedavg"}]\nseeds = [[0, 0]]\nrejected = 5\n')
     said = undrift(*words)
     assert said.code == 2, said.err
     assert word in said.sentence

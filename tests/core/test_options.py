@@ -126,3 +126,5 @@ def test_an_axis_named_beside_the_parts_of_a_run_toml_replaces_theirs(tmp_path):
 def test_cohort_goes_with_uniform_selection_only():
     with pytest.raises(BadRequest, match="--cohort"):
         ud.run("fedavg", out=False, selection="all", cohort=2, **SMALL)
+    with pytest.raises(BadRequest, match="two cohorts"):
+        ud.run("fedavg", out=False, selection="uniform(0.5)", cohort=2, **SMALL)

@@ -13,7 +13,8 @@ import undrift as ud
 from undrift.engine.spawn import cores
 from undrift.errors import BadRequest
 from undrift.parts import Objective
-from undrift.study.compare import Entry, carried_out, compare, home, planned
+from undrift.study.compare import carried_out, compare, home, planned
+from undrift.study.comparison import Entry
 from undrift.study.tasks import Federations, Onlooker, Task, finish, read_rows
 
 SMALL = {"clients": 6, "rounds": 4, "model": "mlp(8)", "evaluate_every": 2}

@@ -15,7 +15,8 @@ from undrift.errors import BadRequest, unknown
 from undrift.options import FIELDS
 
 if TYPE_CHECKING:
-    from undrift.study.compare import Compared, Comparison, Entry
+    from undrift.study.compare import Compared
+    from undrift.study.comparison import Comparison, Entry
 
 
 def add(app: typer.Typer) -> None:
@@ -59,7 +60,7 @@ def found_again(
 ) -> tuple[Comparison, Path]:
     """The comparison to finish: by its folder alone, or with what was typed before (and perhaps more seeds or methods)."""
     from undrift.study.compare import home, planned
-    from undrift.study.compare import read as read_comparison
+    from undrift.study.comparison import read as read_comparison
 
     if out is None and len(methods) == 1 and Path(methods[0]).is_dir():
         out, methods = methods[0], []
@@ -143,7 +144,7 @@ def words(row: dict[str, Any]) -> str:
 
 def parsed(argument: str) -> Entry:
     """`"apfl --optimizer sgd --lr 0.1"` -> the method and its own options."""
-    from undrift.study.compare import Entry
+    from undrift.study.comparison import Entry
 
     name, dashes, rest_of_it = argument.partition(" --")
     name = name.strip()

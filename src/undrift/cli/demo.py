@@ -24,7 +24,7 @@ def add(app: typer.Typer) -> None:
 def is_demo(folder: Path) -> bool:
     """Whether an earlier demo lies there, finished or not; nothing else is taken away."""
     from undrift.errors import BadRequest
-    from undrift.study.compare import read
+    from undrift.study.comparison import read
 
     try:
         return tuple(entry.label for entry in read(folder).entries) == METHODS
@@ -41,7 +41,8 @@ def demo(
     from undrift.cli.compare import carried_out, present
     from undrift.federation import federate
     from undrift.study import holdings
-    from undrift.study.compare import Entry, home, planned
+    from undrift.study.compare import home, planned
+    from undrift.study.comparison import Entry
 
     if not quiet:
         federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])

@@ -21,11 +21,10 @@ def report(
     title: str | None = typer.Option(None, "--title", help="its title"),
 ) -> None:
     """One self-contained HTML file: tables, curves, client by client, weights, configuration, commands."""
+    from undrift.result import named
     from undrift.study.report import write
-    from undrift.study.seen import run_folders
 
-    alone = Path(runs[0]) if Path(runs[0]).is_dir() else run_folders(Path(runs[0]))[0]
-    path = Path(out) if out else alone / "report.html" if len(runs) == 1 else Path("report.html")
+    path = Path(out) if out else named(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     if path.is_dir():
         path = path / "report.html"
     try:

@@ -18,7 +18,7 @@ from typing import Any
 from undrift import text
 from undrift.errors import BadRequest, unknown
 from undrift.options import FIELDS
-from undrift.study.compare import safe
+from undrift.study.comparison import safe
 from undrift.study.tasks import Task
 
 SCALES = ("quick", "paper")

@@ -12,6 +12,7 @@ from typing import Any
 
 from undrift.errors import BadRequest
 from undrift.options import FIELDS
+from undrift.result import named
 from undrift.study import clients, page, plots
 from undrift.study.seen import HOW, Seen, seen
 from undrift.study.standings import LEGEND, standings_table, table
@@ -24,7 +25,7 @@ SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  
 def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -> Path:
     """The page of these runs (or folders of runs)."""
     runs = seen(folders)
-    page.write(path, title or heading(runs), sections(runs, [Path(folder) for folder in folders]))
+    page.write(path, title or heading(runs), sections(runs, [named(folder) for folder in folders]))
     return path
 
 
@@ -73,7 +74,8 @@ def sections(runs: Sequence[Seen], folders: Sequence[Path]) -> list[page.Section
 
 def what_was_tried(folder: Path) -> list[list[str]]:
     """Every point of a comparison's grid with its validation accuracy, on the seed that chose."""
-    from undrift.study.compare import read, validated
+    from undrift.study.compare import validated
+    from undrift.study.comparison import read
     from undrift.study.tasks import read_rows
 
     if not (folder / "compare.toml").exists():
@@ -187,7 +189,7 @@ def commands(runs: Sequence[Seen], folders: Sequence[Path]) -> str:
 
 
 def compare_command(folder: Path) -> str:
-    from undrift.study.compare import read
+    from undrift.study.comparison import read
 
     asked = read(folder)
     entries = [" ".join([str(e.method), *(spelt(k, v) for k, v in e.own.items())]) for e in asked.entries]

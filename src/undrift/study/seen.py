@@ -13,9 +13,9 @@ from typing import Any
 
 from undrift.errors import BadRequest
 from undrift.options import FIELDS, read_toml
-from undrift.result import rows_of
+from undrift.result import named, rows_of
 from undrift.store.record import Record
-from undrift.study.compare import read
+from undrift.study.comparison import read
 from undrift.study.tasks import Row, times
 
 SAME = ("data", "partition", "clients", "noise", "domains")  # what runs must share to stand in one table
@@ -50,7 +50,7 @@ class Seen:
 
 def seen(folders: Sequence[str | Path]) -> list[Seen]:
     """The runs in these folders; runs that do not belong into one table are refused."""
-    places = {place: Path(folder) for folder in folders for place in run_folders(Path(folder))}
+    places = {place: folder for folder in map(named, folders) for place in run_folders(folder)}
     runs, missing = [], None
     for place, folder in places.items():
         try:
@@ -71,10 +71,6 @@ def seen(folders: Sequence[str | Path]) -> list[Seen]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    if not folder.exists() and (Path("runs") / folder).is_dir():
-        folder = Path("runs") / folder
-    if folder.name in ("run.toml", "run.sqlite"):
-        folder = folder.parent
     if (folder / "run.sqlite").exists():
         return [folder]
     found = sorted(record.parent for record in folder.glob("*/run.sqlite")) if folder.is_dir() else []
