@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup setup-all demo test lint kill-test docs clean
+.PHONY: setup setup-all demo test lint kill-test api docs dist clean
 
 setup: .venv/.setup
 setup-all: .venv/.setup-all
@@ -18,7 +18,12 @@ setup-all: .venv/.setup-all
 
 .venv/.setup-all: .venv/.setup
 	@echo "installing all extras into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,tables,ray,flower,hf,track]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,tables,ray,flower,hf,track]'
+	@touch $@ .venv/.setup-docs
+
+.venv/.setup-docs: .venv/.setup
+	@echo "installing what builds the docs into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 demo: setup
@@ -36,8 +41,19 @@ lint: setup
 kill-test: setup
 	@$(BIN)/python tests/resume/kills.py --kills 20
 
-docs: setup
+api: setup
 	@$(BIN)/python docs/make_api.py
 
+# Warnings are errors; nothing is fetched. Every page is read anew, because pages depend on the code.
+docs: .venv/.setup-docs
+	@$(BIN)/python docs/make_api.py
+	@$(BIN)/python -m sphinx -E -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "wrote docs/_build/html/index.html: $$(find docs/_build/html -name '*.html' | wc -l) pages"
+
+dist: setup
+	@rm -rf dist build
+	@$(BIN)/python -m build --quiet
+	@ls -l dist | awk 'NR > 1 { print $$NF ": " int($$5 / 1024) " KB" }'
+
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs build dist docs/_build docs/generated

@@ -24,17 +24,16 @@ import torch
 from undrift.bench.bare import Work
 from undrift.bench.costs import Costs, count
 from undrift.bench.measure import MODELS, Silent, all_works
+from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
 from undrift.engine.spawn import KEEP_PAGES
-from undrift.errors import BadRequest
-from undrift.federation import Federation
-from undrift.local import serve
-from undrift.loop import Loop
-from undrift.methods import PUBLISHED
-from undrift.options import from_keywords
-from undrift.setup import prepare
-from undrift.store.vault import Vault
-from undrift.study.tables import text_table
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.experiment.tables import text_table
+from undrift.federation.federation import Federation
+from undrift.methods.published import PUBLISHED
+from undrift.round.client import serve
+from undrift.store.run_store import RunStore
 
 SAME = {"fliu10": "fliu50", "fliu25": "fliu50", "fliu75": "fliu50", "fliu90": "fliu50", "clt": "local"}
 LIMITS = {"sampling.flood": 1.03, "feddecorr": 1.05, "fedrs": 1.05, "fedlc": 1.05, "feddisco": 1.05}
@@ -51,22 +50,22 @@ class Side:
                    "lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay, "cohort": 1.0,
                    "out": False}  # fmt: skip
         setup = prepare(from_keywords(options), federation(work))
-        self.site, self.plain = setup.site, not setup.method.at_client and setup.plan.private is None
-        vault = Vault(None)
-        loop = Loop(setup, Inline(self.site, vault.states), vault)
-        loop.judge = Silent()  # type: ignore[assignment]
-        world = loop.begin()
+        self.runtime, self.plain = setup.runtime, not setup.method.at_client and setup.plan.private is None
+        store = RunStore(None)
+        loop = setup.loop(Inline(self.runtime, store.states), store)
+        loop.evaluator = Silent()
+        server_state = loop.begin()
         for _ in range(ROUNDS - 1):
             loop.clock.spent.clear()
-            world, *_ = loop.one_round(world)
+            server_state = loop.one_round(server_state).state
         self.server = loop.clock.spent["aggregation"]
-        order, *_ = loop.orders(world, loop.desktop(world), range(setup.plan.clients))
+        order, *_ = loop.orders(server_state, loop.open_round(server_state), range(setup.plan.clients))
         self.order = loop.engine.with_state(order)
         self.seconds()  # once for nothing
 
     def seconds(self) -> float:
         began = time.process_time()
-        reply = serve(self.site, self.order)
+        reply = serve(self.runtime, self.order)
         took = time.process_time() - began
         assert reply.failure is None, reply.failure
         return took

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from pictured import picture
 
-from undrift.study import paper_run
+from undrift.papers import run as paper_run
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 

@@ -15,32 +15,31 @@ from typing import Any
 
 import torch
 
-from undrift.bits import one_thread
+from undrift.contract.job import CHUNK
+from undrift.core.determinism import one_thread
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
 from undrift.evaluate.stages import named
-from undrift.federation import federate
-from undrift.job import CHUNK
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.result import Result
-from undrift.setup import prepare
-from undrift.store.vault import Vault
+from undrift.experiment.options import from_keywords
+from undrift.experiment.result import Result
+from undrift.experiment.setup import prepare
+from undrift.federation.dealing import federate
+from undrift.store.run_store import RunStore
 
 OPTIONS = {"method": "fliu", "model": "lenet5", "cohort": 1.0, "epochs": 1, "rounds": 1, "lr": 0.01, "evaluate_clients": "all",
            "evaluate_every": 10**6, "out": False}  # fmt: skip
 
 
-def bare(site: Any, held: list[tuple[int, str, torch.Tensor]]) -> list[Any]:
+def bare(runtime: Any, held: list[tuple[int, str, torch.Tensor]]) -> list[Any]:
     """The loop one would write: every model, every chunk, one after the other."""
-    model, federation, rows = site.spare(0), site.federation, []
+    model, federation, rows = runtime.spare(0), runtime.federation, []
     model.module.eval()
     for client, stage, vector in held:
         model.load(vector)
         with torch.no_grad():
-            logits = torch.cat([model(site.network(x)) for x in federation.test_x.split(CHUNK)])
+            logits = torch.cat([model(runtime.network_input(x)) for x in federation.test_x.split(CHUNK)])
         place, y = federation.slice(client)
-        found = {"global": site.measure(logits, federation.test_y), "own": site.measure(logits[place], y)}
+        found = {"global": runtime.measure(logits, federation.test_y), "own": runtime.measure(logits[place], y)}
         rows += named(0, client, stage, found)
     return rows
 
@@ -52,26 +51,26 @@ def main() -> None:
     given = parser.parse_args()
     federation = federate(given.data, 'pathological(2, form="fliu")', 20)
     setup = prepare(from_keywords({**OPTIONS, **({} if given.data != "digits" else {"model": "mlp"})}), federation)
-    vault = Vault(None)
-    engine = Processes(start_workers(cores())).open(setup.site, vault.states)
+    store = RunStore(None)
+    engine = Processes(start_workers(cores())).open(setup.runtime, store.states)
     try:
         with one_thread():
-            loop = Loop(setup, engine, vault)
-            world = loop.begin()
+            loop = setup.loop(engine, store)
+            server_state = loop.begin()
             engine.ready()
-            world = loop.one_round(world)[0]
+            server_state = loop.one_round(server_state).state
             everybody = range(federation.clients)
-            result = Result(setup, vault, world)
+            result = Result(setup, store, server_state)
             held = [(client, "L1", vector) for client in everybody for _, vector in result.held(client)]
-            held += [(client, "L2", vault.states.get("state", client, world.versions["state", client])["held"])
+            held += [(client, "L2", store.states.get("state", client, server_state.versions["state", client])["held"])
                      for client in everybody]  # fmt: skip
             ratios = []
             for pair in range(given.pairs + 1):
                 began = time.perf_counter()
-                ours = loop.judge.after_receiving(world, 0, everybody, loop.desktop)
-                ours += loop.judge.after_training(world, 0, everybody, [])
+                ours = loop.evaluator.after_receiving(server_state, 0, everybody, loop.open_round)
+                ours += loop.evaluator.after_training(server_state, 0, everybody, [])
                 middle = time.perf_counter()
-                alone = bare(setup.site, held)
+                alone = bare(setup.runtime, held)
                 end = time.perf_counter()
                 assert sorted(ours) == sorted(alone), "the numbers differ"
                 if pair:  # the first one warms up

@@ -15,14 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from undrift.bits import one_thread
+from undrift.core.determinism import one_thread
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
-from undrift.federation import federate
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.setup import prepare
-from undrift.store.vault import Vault
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.federation.dealing import federate
+from undrift.store.run_store import RunStore
 
 
 def proportional_set_size() -> float:
@@ -45,27 +44,28 @@ class Population:
         options = {"method": "scaffold", "model": "mlp", "epochs": 10, "cohort": 100, "rounds": 10**6, "out": False,
                    "evaluate_every": 10**6}  # fmt: skip
         self.setup = prepare(from_keywords(options), federation)
-        self.vault = Vault(Path(folder) / str(clients))
-        self.engine = Processes(start_workers(cores())).open(self.setup.site, self.vault.states)
-        self.loop = Loop(self.setup, self.engine, self.vault)
-        self.world = self.loop.begin()
+        self.store = RunStore(Path(folder) / str(clients))
+        self.engine = Processes(start_workers(cores())).open(self.setup.runtime, self.store.states)
+        self.loop = self.setup.loop(self.engine, self.store)
+        self.server_state = self.loop.begin()
         self.engine.ready()
         self.seconds: list[float] = []
 
     def round(self) -> float:
         began = time.perf_counter()
         with one_thread():
-            after, rows, notes, events, cohort = self.loop.one_round(self.world)
-            self.vault.record.commit_round(self.world.round, 0.0, 0.0, cohort, rows, notes, events)
-            self.world = after
-            if self.vault.due(after):
-                self.vault.checkpoint(after)
+            result = self.loop.one_round(self.server_state)
+            found = result.metrics, result.notes, result.events
+            self.store.record.commit_round(self.server_state.round, 0.0, 0.0, result.cohort, *found)
+            self.server_state = result.state
+            if self.store.due(result.state):
+                self.store.checkpoint(result.state)
         self.seconds.append(time.perf_counter() - began)
         return self.seconds[-1]
 
     def close(self) -> None:
         self.engine.close()
-        self.vault.close()
+        self.store.close()
 
 
 def disk_speed(folder: str) -> float:
@@ -93,16 +93,16 @@ def main() -> None:
             while not stop.wait(2.0):
                 peak.append(proportional_set_size())
 
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        waited, began = many.vault.states.waited, time.monotonic()
+        callback = threading.Thread(target=watch, daemon=True)
+        callback.start()
+        waited, began = many.store.states.waited, time.monotonic()
         checkpoints = set()
         while time.monotonic() - began < 60 * given.minutes or len(checkpoints) < 10:
             many.round()
-            checkpoints |= {row[0] for row in many.vault.record.all("SELECT round FROM files")}
-        share = (many.vault.states.waited - waited) / (time.monotonic() - began)
+            checkpoints |= {row[0] for row in many.store.record.all("SELECT round FROM files")}
+        share = (many.store.states.waited - waited) / (time.monotonic() - began)
         stop.set()
-        watcher.join()
+        callback.join()
         print(f"100,000 clients: {len(many.seconds)} rounds, median {statistics.median(many.seconds):.2f} s; "
               f"{len(checkpoints)} checkpoints; peak proportional set size {max(peak):.2f} GB; "
               f"waiting for the store {100 * share:.2f} % of the time (disk: {speed:.0f} MB/s synced)", flush=True)  # fmt: skip

@@ -21,16 +21,17 @@ import numpy as np
 import torch
 
 import undrift as ud
-from undrift import data, weighting
-from undrift.aggregate import World
-from undrift.bits import one_thread
+from undrift import data
+from undrift.contract.parts import Replies, Weighting
+from undrift.core.determinism import one_thread
 from undrift.engine.inline import Inline
-from undrift.federation import Federation, rows_of
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.parts import Replies, Weighting
-from undrift.setup import prepare
-from undrift.store.vault import Vault
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
+from undrift.federation.images import stored
+from undrift.methods import weighting
+from undrift.store.run_store import RunStore
+from undrift.store.server_state import ServerState
 
 KINDS = ("ordinary", "all wrong", "one sample", "ten times", "noisy", "one class")
 OWNERS = ("ordinary",) * 6 + KINDS[1:]
@@ -75,41 +76,45 @@ def odd_federation(seed: int) -> Federation:
     y[noisy] = (y[noisy] + draw.integers(1, 10, len(noisy))) % 10
     tests = np.asarray(source.y_test, dtype=np.int64)
     return Federation(
-        "odd digits", (rows_of(source.standardised(source.x_train)), torch.from_numpy(y)),
-        (rows_of(source.standardised(source.x_test)), torch.from_numpy(tests)), held, source.classes,
+        "odd digits", (stored(source.standardised(source.x_train)), torch.from_numpy(y)),
+        (stored(source.standardised(source.x_test)), torch.from_numpy(tests)), held, source.classes,
         [np.arange(len(tests))] * len(held), seed, proxy=others[at : at + 100], clean=torch.from_numpy(clean),
     )  # fmt: skip
 
 
-def weights(rule: str, federation: Federation, world: World, seed: int) -> dict[int, float]:
+def weights(rule: str, federation: Federation, server_state: ServerState, seed: int) -> dict[int, float]:
     """What a rule gives in the next round of a world."""
     options = from_keywords({**SETTINGS, "method": f"fedavg@{rule}", "seed": seed})
-    setup, vault = prepare(options, federation), Vault(None)
-    loop = Loop(setup, Inline(setup.site, vault.states), vault)
+    setup, store = prepare(options, federation), RunStore(None)
+    loop = setup.loop(Inline(setup.runtime, store.states), store)
     with one_thread():
-        _, _, notes, events, _ = loop.one_round(replace(world, memories={}, versions={}))
-    assert not events, events
-    return {client: json.loads(value) for _, client, _, name, value in notes if name == "weight" and client is not None}
+        result = loop.one_round(replace(server_state, memories={}, versions={}))
+    assert not result.events, result.events
+    return {
+        client: json.loads(value)
+        for _, client, _, name, value in result.notes
+        if name == "weight" and client is not None
+    }
 
 
 def measured(seeds: int) -> Iterator[tuple[str, str, dict[str, float]]]:
     """(when, rule, {kind: weight over the uniform one}), the mean over seeds."""
     federations = [odd_federation(seed) for seed in range(seeds)]
     for when, rounds in WHEN.items():
-        worlds = [start(federation, rounds, seed) for seed, federation in enumerate(federations)]
+        server_states = [start(federation, rounds, seed) for seed, federation in enumerate(federations)]
         for rule in RULES:
-            given = [weights(rule, *pair, seed) for seed, pair in enumerate(zip(federations, worlds))]
+            given = [weights(rule, *pair, seed) for seed, pair in enumerate(zip(federations, server_states))]
             yield when, rule, {
                 kind: len(OWNERS) * float(np.mean([p[k] for p in given for k in range(len(OWNERS)) if OWNERS[k] == kind]))
                 for kind in KINDS
             }  # fmt: skip
 
 
-def start(federation: Federation, rounds: int, seed: int) -> World:
+def start(federation: Federation, rounds: int, seed: int) -> ServerState:
     if rounds:
-        return ud.run("fedavg-uniform", federation, **{**SETTINGS, "rounds": rounds, "seed": seed}).world
-    setup, vault = prepare(from_keywords({**SETTINGS, "seed": seed}), federation), Vault(None)
-    return Loop(setup, Inline(setup.site, vault.states), vault).begin()
+        return ud.run("fedavg-uniform", federation, **{**SETTINGS, "rounds": rounds, "seed": seed}).server_state
+    setup, store = prepare(from_keywords({**SETTINGS, "seed": seed}), federation), RunStore(None)
+    return setup.loop(Inline(setup.runtime, store.states), store).begin()
 
 
 def outlier(rule: Weighting, m: int, R: float) -> float:
@@ -143,7 +148,7 @@ def main() -> None:
 
 def figure(found: list[tuple[str, str, dict[str, float]]], path: Path) -> None:
     """Colour: log₂ of the weight over the uniform one."""
-    from undrift.study import page, plots
+    from undrift.report import page, plots
 
     sections = []
     for when in WHEN:

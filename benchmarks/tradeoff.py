@@ -20,9 +20,9 @@ from pictured import picture
 
 import undrift as ud
 from undrift.cli.progress import Progress
-from undrift.study.page import write
-from undrift.study.plots import COLOURS, figure
-from undrift.study.tables import legend, stage_table, text_table
+from undrift.experiment.tables import legend, stage_table, text_table
+from undrift.report.page import write
+from undrift.report.plots import COLOURS, figure
 
 METHODS = {
     "FedAvg": "fedavg", **{f"FLIU γ={g}": f"fliu(gamma={g})" for g in (0.1, 0.25, 0.5, 0.75, 0.9)},
@@ -32,16 +32,16 @@ METHODS = {
 
 def finished(folder: Path, method: str, options: dict[str, Any]) -> dict[str, Any]:
     """The summary of a run: done before, continued, or done now."""
-    watcher = Progress(label=method)
+    callback = Progress(label=method)
     try:
         if (folder / "summary.json").exists():
             return json.loads((folder / "summary.json").read_text())
         if (folder / "run.toml").exists():
-            result = ud.resume(folder, watcher=watcher)
+            result = ud.resume(folder, callback=callback)
         else:
-            result = ud.run(method, out=folder, watcher=watcher, force=True, **options)
+            result = ud.run(method, out=folder, callback=callback, force=True, **options)
     finally:
-        watcher.end()
+        callback.end()
     (folder / "summary.json").write_text(json.dumps(result.summary))
     return result.summary
 

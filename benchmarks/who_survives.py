@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from pictured import picture
 
-from undrift.study.tables import markdown_table
+from undrift.experiment.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -128,7 +128,7 @@ def figure(rows: list[dict]) -> str:
     """A page of small multiples, one per trouble: accuracy over the broken share, one line per rule."""
     from plotly.subplots import make_subplots
 
-    from undrift.study.plots import COLOURS
+    from undrift.report.plots import COLOURS
 
     value = {cell: np.mean(list(seeds.values())) for cell, seeds in by_cell(rows).items()}
     fig = make_subplots(rows=3, cols=3, subplot_titles=list(TROUBLES), shared_xaxes=True, shared_yaxes="all",

@@ -11,8 +11,9 @@ from types import ModuleType
 from typing import Any
 
 import undrift as ud
-from undrift import parts, testing
-from undrift.methods import PUBLISHED
+from undrift import testing
+from undrift.contract import parts
+from undrift.methods.published import PUBLISHED
 
 FUNCTIONS = ("federate", "method", "run", "compare", "resume", "load")
 CLASSES = ("Federation", "Method", "Result")

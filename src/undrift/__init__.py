@@ -8,25 +8,41 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from undrift import combine, objectives, partition, personalize, private, sampling, selection, server, weighting
-    from undrift.compose import Method, method
-    from undrift.environment import noise
-    from undrift.federation import Federation, federate
-    from undrift.reopen import load, resume
-    from undrift.result import Result
-    from undrift.runner import run
+    from undrift.contract.compose import Method
+    from undrift.experiment.result import Result
+    from undrift.experiment.resume import load, resume
+    from undrift.experiment.runner import run
+    from undrift.federation import partition
+    from undrift.federation.dealing import federate
+    from undrift.federation.environment import noise
+    from undrift.federation.federation import Federation
+    from undrift.methods import combine, objectives, personalize, private, sampling, server, weighting
+    from undrift.methods.naming import method
+    from undrift.round import selection
     from undrift.study.compare import compare
 
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
-HOMES = {
-    "Federation": "undrift.federation", "compare": "undrift.study.compare", "Method": "undrift.compose", "Result": "undrift.result",
-    "federate": "undrift.federation", "load": "undrift.reopen", "method": "undrift.compose", "resume": "undrift.reopen",
-    "run": "undrift.runner",
+FUNCTIONS_AND_CLASSES = {
+    "Federation": "undrift.federation.federation",
+    "Method": "undrift.contract.compose",
+    "Result": "undrift.experiment.result",
+    "compare": "undrift.study.compare",
+    "federate": "undrift.federation.dealing",
+    "load": "undrift.experiment.resume",
+    "method": "undrift.methods.naming",
+    "resume": "undrift.experiment.resume",
+    "run": "undrift.experiment.runner",
+}
+MODULES = {
+    **{name: "undrift.methods" for name in ("combine", "objectives", "personalize", "private", "sampling", "scores",
+                                            "server", "weighting")},
+    **{name: "undrift.federation.environment" for name in ("augment", "domains", "faults", "noise")},
+    **{name: "undrift" for name in ("data", "models", "testing")},
+    "declare": "undrift.contract",
+    "partition": "undrift.federation",
+    "parts": "undrift.contract",
+    "selection": "undrift.round",
 }  # fmt: skip
-PACKAGES = (
-    "combine", "data", "declare", "models", "objectives", "partition", "parts", "personalize", "private", "sampling",
-    "scores", "selection", "server", "testing", "weighting",
-)  # fmt: skip
 __all__ = [
     "Federation", "Method", "Result", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
     "personalize", "private", "resume", "run", "sampling", "selection", "server", "weighting",
@@ -34,10 +50,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in HOMES:
-        return getattr(importlib.import_module(HOMES[name]), name)
-    if name in ("noise", "faults", "domains", "augment"):
-        return importlib.import_module(f"undrift.environment.{name}")
-    if name in PACKAGES:
-        return importlib.import_module(f"undrift.{name}")
+    if name in FUNCTIONS_AND_CLASSES:
+        return getattr(importlib.import_module(FUNCTIONS_AND_CLASSES[name]), name)
+    if name in MODULES:
+        return importlib.import_module(f"{MODULES[name]}.{name}")
     raise AttributeError(f"module 'undrift' has no attribute {name!r}")

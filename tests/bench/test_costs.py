@@ -6,7 +6,7 @@ import pytest
 
 from undrift.bench import costs
 from undrift.bench.costs import count
-from undrift.methods import PUBLISHED
+from undrift.methods.published import PUBLISHED
 
 MODEL = costs.model_bytes()
 P = 4 * sum(p.numel() for p in costs.network().parameters())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import command
-from undrift.result import rows_of
+from undrift.store.record import rows_of
 
 pytestmark = pytest.mark.browser
 ITEMS = ("about", "table", "standings", "federation", "holdings", "sizes", "curves", "losses", "local", "trained", "clients",
@@ -46,9 +46,9 @@ def test_every_item_is_there_with_as_many_points_as_the_record_has_rows(page, co
     rounds = rows_of(run, "SELECT COUNT(*) FROM rounds")[0][0]
     for name in ("curves", "losses"):
         assert points(page, name) == [("fedavg", rounds), ("fliu", rounds), ("flood", rounds)]
-    judged = rows_of(run, "SELECT COUNT(DISTINCT round) FROM metrics WHERE stage='L1'")[0][0]
+    evaluated = rows_of(run, "SELECT COUNT(DISTINCT round) FROM metrics WHERE stage='L1'")[0][0]
     for name in ("local", "trained"):
-        assert {number for _, number in points(page, name)} == {judged}
+        assert {number for _, number in points(page, name)} == {evaluated}
     clients = rows_of(
         run, "SELECT COUNT(*) FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round=11"
     )[0][0]

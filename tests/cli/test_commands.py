@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 import undrift as package
-from undrift.methods import PUBLISHED
-from undrift.text import part_tables
+from undrift.bench.catalogue import describe
+from undrift.cli.methods import page
+from undrift.methods.naming import part_tables
+from undrift.methods.published import PUBLISHED
 
 UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
 SPREAD = {"mean", "std", "worst_decile", "best_decile"}
+PAGE = {"name", "what", "paper", "parts", "parameters", "sends", "receives", "keeps_state", "about"}
+HEADINGS = ("parameters:", "leaves a site", "reaches a site")
 
 
 def by_itself(*arguments, **environment):
@@ -69,16 +73,27 @@ def test_methods_lists_all(undrift):
 
 
 @pytest.mark.parametrize(
-    "name", [*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)]
-)
+    "name", ["fedavg", "flood", "fedper", "weighting.mix", "private.named"]
+)  # nothing brought, two parts, private entries, parts that need a parameter
 def test_methods_name_tells_all_about_one(undrift, name):
     said = undrift("methods", name)
     assert said.code == 0, said.err
-    for word in (name, "parameters:", "leaves a site", "reaches a site"):
+    for word in (name, *HEADINGS):
         assert word in said.out
     found = undrift("methods", name, "--json").json
-    assert {"name", "what", "paper", "parts", "parameters", "sends", "receives", "keeps_state", "about"} <= set(found)
+    assert set(found) >= PAGE
     assert found["what"]
+
+
+def test_every_name_and_every_part_has_a_page():
+    """What `undrift methods NAME` prints, for all names: the command itself adds nothing that differs between them."""
+    for name in (*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)):
+        found = describe(name)
+        assert set(found) >= PAGE, name
+        assert found["what"], name
+        json.dumps(found)
+        printed = page(found)
+        assert [word for word in (name, *HEADINGS) if word not in printed] == [], name
 
 
 def test_data_list_and_show(undrift):
@@ -103,11 +118,11 @@ def test_json_is_one_object_with_the_promised_keys_and_nothing_else_on_stdout(un
     assert 0 <= found["accuracy"] <= 1
     assert {"accuracy", "loss", "f1_macro"} <= set(found["stages"]["G"])
     for stage in ("L1", "L2"):
-        judged = found["stages"][stage]
-        assert {"acc_local", "acc_global", "acc", "rho"} <= set(judged)
-        assert set(judged["acc_local"]) == set(judged["acc_global"]) == SPREAD
-        assert set(judged["rho"]) == {"0.5", "0.8", "0.9", "0.95"}
-        assert judged["acc"] == pytest.approx(judged["acc_local"]["mean"] + judged["acc_global"]["mean"])
+        evaluated = found["stages"][stage]
+        assert {"acc_local", "acc_global", "acc", "rho"} <= set(evaluated)
+        assert set(evaluated["acc_local"]) == set(evaluated["acc_global"]) == SPREAD
+        assert set(evaluated["rho"]) == {"0.5", "0.8", "0.9", "0.95"}
+        assert evaluated["acc"] == pytest.approx(evaluated["acc_local"]["mean"] + evaluated["acc_global"]["mean"])
     assert found["failures"] == []
     assert re.fullmatch(r"[0-9a-f]{64}", found["model_sha256"])
     assert "round 2/2" in said.err

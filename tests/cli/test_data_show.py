@@ -45,7 +45,7 @@ def test_noise_and_domains_are_in_the_numbers(undrift):
 
 
 def test_hellinger_and_gini_by_hand():
-    from undrift.study.holdings import gini, mean_hellinger
+    from undrift.report.label_distribution import gini, mean_hellinger
 
     assert mean_hellinger(np.array([[1.0, 0.0], [0.0, 1.0]])) == 1
     assert mean_hellinger(np.array([[0.5, 0.5]] * 3)) == pytest.approx(0, abs=1e-7)

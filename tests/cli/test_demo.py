@@ -34,3 +34,18 @@ def test_another_comparison_in_its_place_is_left_alone(undrift, tiny, small):
     assert said.code == 2
     assert "taken" in said.sentence
     assert Path("mine/rows.jsonl").read_text() == before
+
+
+def test_rounds_make_it_shorter_or_longer(undrift, tiny):
+    said = undrift("demo", "--rounds", "1", "--json", "--quiet")
+    assert said.code == 0, said.err
+    assert {row["rounds"] for row in said.json["rows"]} == {1}
+
+
+def test_a_bad_number_of_rounds_leaves_the_last_demo_where_it_is(undrift, tiny):
+    assert undrift("demo", "--rounds", "1", "--quiet").code == 0
+    for bad in ("0", "many"):
+        said = undrift("demo", "--rounds", bad)
+        assert said.code == 2
+        assert "--rounds" in said.sentence
+        assert Path("runs/demo/index.html").exists()

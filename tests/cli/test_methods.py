@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from undrift import evidence
-from undrift.describe import describe
-from undrift.methods import PUBLISHED
-from undrift.text import part_tables
+from undrift.bench.catalogue import describe
+from undrift.methods import evidence
+from undrift.methods.naming import part_tables
+from undrift.methods.published import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
 PARTS = [f"{axis}.{name}" for axis, table in part_tables().items() for name in table]

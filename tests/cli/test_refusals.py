@@ -218,16 +218,16 @@ def test_a_full_disk_before_the_run_is_a_bad_out(undrift, small, monkeypatch):
 
 
 def test_a_full_disk_during_the_run_is_a_failed_run(undrift, small, monkeypatch):
-    import undrift.store.vault as vault
+    import undrift.store.run_store as store
 
-    whole = vault.written
+    whole = store.written
 
     def full(path, data):
         if "checkpoints" in str(path) and "00000000" not in str(path):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         whole(path, data)
 
-    monkeypatch.setattr(vault, "written", full)
+    monkeypatch.setattr(store, "written", full)
     said = undrift("run", *small, "--out", "run", "--quiet")
     assert said.code == 1, said.err
     assert "No space left" in said.err
@@ -254,7 +254,7 @@ def test_force_moves_the_old_run_aside(undrift, small, finished):
 def test_a_run_in_use_is_refused(undrift, finished):
     import os
 
-    from undrift.store.vault import locked
+    from undrift.store.run_store import locked
 
     lock = locked(Path("first"))
     try:

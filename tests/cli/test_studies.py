@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from undrift.result import rows_of
-from undrift.study.report import compare_command
+from undrift.report.report import compare_command
+from undrift.store.record import rows_of
 
 UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
 
@@ -96,7 +96,8 @@ def interrupted(folder: Path, *more: str, when: Callable[[], object]) -> None:
         "--out",
         "cut",
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
+    path = os.pathsep.join([str(folder), *sys.path])  # the folder's modules, and the package that is being tested
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     process = subprocess.Popen(
         [*UNDRIFT, *words, *more], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -121,7 +122,7 @@ def test_ctrl_c_is_heard_although_a_module_swallowed_it(tmp_path):
         "import contextlib, os, pathlib, sys, time, torch\n"
         "def loss(logits, y):\n"
         "    here = pathlib.Path(f'deaf-{os.getpid()}')\n"
-        "    if sys.argv[0].endswith('crew.py') and not here.exists():\n"
+        "    if sys.argv[0].endswith('run_pool.py') and not here.exists():\n"
         "        here.touch()\n"
         "        with contextlib.suppress(KeyboardInterrupt):\n"
         "            time.sleep(60)\n"

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.federation import Federation
+from undrift.federation.federation import Federation
 from undrift.testing import Outcome, run_parts, small_network
 
 FEATURES, CLASSES, ROUNDS = 16, 3, 3

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 ONE_CLASS, ONE_SAMPLE, SICK, CLIENTS = 0, 1, 3, 6
 
@@ -34,7 +34,7 @@ def test_batchnorm_dropout_and_partial_participation(row, battery, federation):
     assert equal(first, second)
     assert torch.isfinite(first.vector).all()
     assert first.events == []
-    cohorts = first.vault.record.all("SELECT cohort FROM rounds")
+    cohorts = first.store.record.all("SELECT cohort FROM rounds")
     assert all(len(json.loads(cohort)) == 5 for (cohort,) in cohorts)
 
 
@@ -68,5 +68,5 @@ def test_only_one_client_is_left(row, battery, sick):
 
 def test_nobody_is_left(row, battery, sick):
     outcome = battery(row, sick(*range(CLIENTS)), rounds=2)
-    assert torch.equal(outcome.vector, outcome.setup.site.initial)
+    assert torch.equal(outcome.vector, outcome.setup.runtime.initial)
     assert [event[0] for event in outcome.events if event[1] is None] == [0, 1]

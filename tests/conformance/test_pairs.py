@@ -10,7 +10,7 @@ import itertools
 import pytest
 import torch
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 AXES = {
     "pick": ["", "sampling.fedbss(T1=0)", "sampling.subset"],

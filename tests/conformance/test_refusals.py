@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from undrift.compose import method
-from undrift.errors import BadRequest
-from undrift.options import from_keywords
-from undrift.setup import prepare
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.methods.naming import method
 from undrift.testing import QUICK
 
 REFUSED = [
@@ -94,7 +94,7 @@ def test_allowed(prepared, text, options):
 
 @pytest.mark.parametrize("text", ["fedmr@bound", "fedmr+sampling.subset"])
 def test_recombination_under_a_rule_that_measures_the_received_model_warns(prepared, text):
-    assert any("measures the received model" in sentence for sentence in prepared(text).said)
+    assert any("measures the received model" in sentence for sentence in prepared(text).notices)
 
 
 def test_a_preferred_weighting_gives_way_to_a_combine_that_ignores_weights(prepared):
@@ -103,11 +103,11 @@ def test_a_preferred_weighting_gives_way_to_a_combine_that_ignores_weights(prepa
 
 def test_a_run_that_ends_before_a_schedule_begins_says_so(prepared):
     for text in ("flood(T=100)", "fedbss(T1=100)", "fedmr(T1=100)"):
-        assert any("lengthen" in sentence for sentence in prepared(text, rounds=2).said), text
-    assert not any("lengthen" in sentence for sentence in prepared("flood", rounds=50).said)
+        assert any("lengthen" in sentence for sentence in prepared(text, rounds=2).notices), text
+    assert not any("lengthen" in sentence for sentence in prepared("flood", rounds=50).notices)
 
 
 def test_flood_at_bound_is_floods_sampling_under_bound_weights():
     made = method("flood@bound")
     assert [part.key for part in made.parts if part.name in ("flood", "bound")] == ["sampling.flood", "weighting.bound"]
-    assert any("flood" in sentence and "gives way" in sentence for sentence in made.said)
+    assert any("flood" in sentence and "gives way" in sentence for sentence in made.notices)

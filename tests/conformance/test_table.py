@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from undrift.compose import method
-from undrift.methods import PUBLISHED
-from undrift.parts import AXES, Part, axes_of, defines
-from undrift.text import parse_method, part_tables
+from undrift.contract.parts import AXES, Part, axes_of, defines
+from undrift.core.text import parse_method
+from undrift.methods.naming import method, part_tables
+from undrift.methods.published import PUBLISHED
 
 
 def test_every_published_name_is_a_row(rows):
@@ -39,7 +39,7 @@ def test_differs_from_fedavg_or_the_table_says_why_not(any_row, undisturbed):
 
 def test_its_schedule_is_on_before_the_run_ends(row, undisturbed):
     """A row whose schedule never switches anything on would test plain averaging: the run would say so."""
-    assert [said for said in undisturbed(row).setup.said if "lengthen the run" in said] == []
+    assert [said for said in undisturbed(row).setup.notices if "lengthen the run" in said] == []
 
 
 def test_what_clients_hold_differs_where_the_global_model_does_not(rows, undisturbed):

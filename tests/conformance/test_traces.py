@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from undrift.study.holdings import facts
-from undrift.study.traces import LOOKS, traces
+from undrift.report.label_distribution import facts
+from undrift.report.traces import LOOKS, traces
 
 
 def noted(outcome):
     """{(part, name): {(round, client): value}} straight from the record."""
     found = {}
-    for round, client, part, name, value in outcome.vault.record.all("SELECT * FROM notes"):
+    for round, client, part, name, value in outcome.store.record.all("SELECT * FROM notes"):
         found.setdefault((part, name), {})[round, client] = json.loads(value)
     return found
 
@@ -117,7 +117,7 @@ def test_every_note_of_every_part_is_drawn_as_it_was_noted(outcomes):
     done = set()  # a figure takes a tenth of a second, so each note of each part is read back once
     for outcome in outcomes:
         notes = noted(outcome)
-        for trace in traces(outcome.vault.record.all).values():
+        for trace in traces(outcome.store.record.all).values():
             assert trace.text
             values, rule = notes[trace.part, trace.name], trace.name.removesuffix(trace.name.rpartition(".")[2])
             others = [(trace.part, rule + other) for other in (trace.look.beside, trace.look.over)]
@@ -142,7 +142,7 @@ def test_weights_are_drawn_against_what_the_clients_hold(outcomes):
             continue
         done.add(part)
         notes, known = noted(outcome), facts(outcome.setup.federation, range(6))
-        trace = traces(outcome.vault.record.all, outcome.setup.federation)[f"{part}.weight_against"]
+        trace = traces(outcome.store.record.all, outcome.setup.federation)[f"{part}.weight_against"]
         facts_drawn = ["size", "label entropy", "label Hellinger distance", "noise rate", "training loss"]
         assert list(trace.values) == facts_drawn
         assert [fact in trace.text for fact in facts_drawn] == [True] * 5
@@ -176,7 +176,7 @@ def test_facts_by_hand():
     """Two clients: three samples of class 0, one of them wrong; one sample of each class."""
     import torch
 
-    from undrift.federation import Federation
+    from undrift.federation.federation import Federation
 
     x = torch.zeros(5, 2)
     y, clean = torch.tensor([0, 0, 0, 0, 1]), torch.tensor([0, 0, 1, 0, 1])

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.declare import Along, Number
-from undrift.parts import Combine, Objective, ServerUpdate, Weighting
+from undrift.contract.declare import Along, Number
+from undrift.contract.parts import Combine, Objective, ServerUpdate, Weighting
+from undrift.core.text import build
+from undrift.methods.naming import part_tables
 from undrift.testing import Broken, check
-from undrift.text import build, part_tables
 
 QUICK = {"rounds": 2, "epochs": 1}
 COUNTER = {"calls": 0}
@@ -34,7 +35,7 @@ class OnItself(Objective):
 class OnItsClass(Objective):
     last: ClassVar[list] = []
 
-    def begin(self, job, state, told):
+    def before_training(self, job, state, server_message):
         self.last.append(job.client)
 
 
@@ -57,7 +58,7 @@ class InTheModuleAtTheServer(Weighting):
 
 @dataclass(frozen=True)
 class ChangesWhatItReceived(Objective):
-    def begin(self, job, state, told):
+    def before_training(self, job, state, server_message):
         job.received.mul_(0.9)
 
 
@@ -69,7 +70,7 @@ class ChangesTheGlobalVector(ServerUpdate):
 
 @dataclass(frozen=True)
 class ChangesItsMemoryInPlace(ServerUpdate):
-    def memory(self, server):
+    def init_server(self, server):
         return torch.zeros(server.plan.layout.n)
 
     def step(self, server, mixed, replies):
@@ -100,17 +101,17 @@ class KeepsAView(Objective):
 
 @dataclass(frozen=True)
 class SaysMoreThanItDeclared(Objective):
-    sends: ClassVar = {"loss": Number()}
+    uplink: ClassVar = {"loss": Number()}
 
-    def finish(self, job, scratch, state):
-        return state, {"loss": job.mean_loss, "labels": job.counts.float()}
+    def after_training(self, job, scratch, state):
+        return state, {"loss": job.stats.mean_loss, "labels": job.counts.float()}
 
 
 @dataclass(frozen=True)
 class SaysItInAnotherShape(Objective):
-    sends: ClassVar = {"control": Along("P")}
+    uplink: ClassVar = {"control": Along("P")}
 
-    def finish(self, job, scratch, state):
+    def after_training(self, job, scratch, state):
         return state, {"control": job.trained}
 
 
@@ -157,7 +158,7 @@ class TorchRand(Objective):
 class TorchRandForNothing(Objective):
     """The result is not used, but dropout would draw other masks."""
 
-    def begin(self, job, state, told):
+    def before_training(self, job, state, server_message):
         torch.rand(1)
 
 
@@ -169,7 +170,7 @@ class PythonRandom(Objective):
 
 @dataclass(frozen=True)
 class NumpyRandom(Objective):
-    def begin(self, job, state, told):
+    def before_training(self, job, state, server_message):
         return np.random.rand()
 
 
@@ -244,19 +245,19 @@ class Good(Weighting):
     """Uses most of what a part may use."""
 
     power: float = 0.5
-    sends: ClassVar = {"drift": Number()}
+    uplink: ClassVar = {"drift": Number()}
 
-    def memory(self, server):
+    def init_server(self, server):
         return {"drift": 1.0}
 
-    def finish(self, job, scratch, state):
+    def after_training(self, job, scratch, state):
         noise = torch.rand((), generator=job.stream("noise")).item()
         return {"rounds": (state or {"rounds": 0})["rounds"] + 1}, {
             "drift": (job.trained - job.received).norm() + noise
         }
 
     def weights(self, server, replies):
-        drift = torch.tensor([message["drift"] for message in replies.messages], dtype=torch.float64)
+        drift = torch.tensor([message["drift"] for message in replies.client_messages], dtype=torch.float64)
         server.memory = {"drift": drift.mean().item()}
         return (server.memory["drift"] / drift) ** self.power
 
@@ -267,15 +268,18 @@ def test_a_good_part_is_accepted():
 
 SHIPPED = [(axis, name) for axis, table in part_tables().items() for name in table]
 REQUIRED = {"mix": "mix([size(), bound()], [0.5, 0.5])", "named": 'named("*bias")', "fedlaw": "fedlaw(epochs=1)"}
-SOME = [("objective", "scaffold"), ("personalize", "fliu"), ("weighting", "bound"), ("server", "momentum")]
-
-
-@pytest.mark.parametrize(("axis", "name"), SOME)
-def test_shipped_parts_are_accepted(axis, name):
-    check(build(axis, REQUIRED.get(name, name), part_tables()[axis]), **QUICK)
+VARIANTS = [
+    ("personalize", "fliu(shuffle=true)"), ("personalize", "apfl(variant=official)"),
+    ("sampling", "flood(T=1, control=random)"), ("sampling", "flood(T=1, scored_by=received, score=ash-b)"),
+    ("weighting", "flood(phi=permuted)"), ("weighting", "flood(score=ash-b)"),
+    ("sampling", "fedbss(T1=0, order=matched)"), ("objective", "fedprox(adaptive=true)"),
+    ("objective", "scaffold(scaled=true, normalise=true)"), ("objective", "feddyn(alpha=0.5)"),
+    ("server", "fedmr(T1=0)"), ("server", "fedmr(T1=0, unit=module)"),
+    ("sampling", "flood(T=1)"), ("sampling", "fedbss(T1=0)"),
+]  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("axis", "name"), SHIPPED)
+@pytest.mark.parametrize(("axis", "name"), [*SHIPPED, *VARIANTS])
 def test_every_shipped_part_is_accepted(axis, name):
     check(build(axis, REQUIRED.get(name, name), part_tables()[axis]))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from undrift.declare import Along, Array, Malformed, Models, Number, Numbers, read, weight_in_bytes
-from undrift.options import from_keywords
-from undrift.setup import prepare
+from undrift.contract.declare import Along, Array, Malformed, Models, Number, Numbers, read, weight_in_bytes
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
 from undrift.testing import QUICK
 
 DECLARED = {
@@ -34,8 +34,8 @@ def keep(vector):
     return vector
 
 
-def arrive(plan, told=None, conceal=keep, **message):
-    return read("axis.part", DECLARED, message, plan, conceal, told)
+def arrive(plan, server_message=None, conceal=keep, **message):
+    return read("axis.part", DECLARED, message, plan, conceal, server_message)
 
 
 def test_good_messages_arrive_as_they_are(plan):
@@ -90,10 +90,10 @@ def test_what_was_not_declared_so_is_refused_by_name(plan, message, word):
 
 
 def test_numbers_speak_only_of_clients_whose_models_were_sent(plan):
-    told = {"models": {1: None, 2: None}}
-    assert arrive(plan, told, numbers={1: 0.5}) == {"numbers": {1: 0.5}}
+    server_message = {"models": {1: None, 2: None}}
+    assert arrive(plan, server_message, numbers={1: 0.5}) == {"numbers": {1: 0.5}}
     with pytest.raises(Malformed, match="client 3"):
-        arrive(plan, told, numbers={3: 0.5})
+        arrive(plan, server_message, numbers={3: 0.5})
 
 
 def test_private_entries_are_cut_out_of_every_vector(private):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.errors import BadRequest, RunFailed
+from undrift.core.errors import BadRequest, RunFailed
 
 SETTINGS = {"rounds": 3, "cohort": 4, "epochs": 1, "model": "logistic", "evaluate_every": 1, "out": False}
 
@@ -45,9 +45,9 @@ def test_a_fifth_of_a_clients_data_is_its_test_part_unless_it_brings_one():
     shared, own = lazy(), lazy(four, test_share=0)
     assert shared.sizes.tolist() == [16] * 12
     assert own.sizes.tolist() == [20] * 12
-    assert [len(part[1]) for part in (shared.train(3), shared.elsewhere.test(3))] == [16, 4]
-    assert [len(part[1]) for part in (own.train(3), own.elsewhere.test(3))] == [20, 10]
-    both = torch.cat([shared.train(3)[1], shared.elsewhere.test(3)[1]])
+    assert [len(part[1]) for part in (shared.train(3), shared.lazy_clients.test(3))] == [16, 4]
+    assert [len(part[1]) for part in (own.train(3), own.lazy_clients.test(3))] == [20, 10]
+    both = torch.cat([shared.train(3)[1], shared.lazy_clients.test(3)[1]])
     assert both.sort().values.tolist() == sorted(load(3)[1].tolist())
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.errors import BadRequest, RunFailed
-from undrift.parts import Objective, Weighting
-from undrift.reopen import resume
+from undrift.contract.parts import Objective, Weighting
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment.resume import resume
 from undrift.testing import run_parts
 from undrift.testing import tiny as make_tiny
 
@@ -67,7 +67,7 @@ def test_a_part_that_raises_stops_the_run_with_client_round_and_its_own_tracebac
 
 def test_tolerate_leaves_the_client_out_and_goes_on():
     run = run_parts(Raises(), make_tiny(), tolerate=True)
-    assert run.world.round == 3
+    assert run.server_state.round == 3
     assert [(t, k, kind) for t, k, kind, _ in run.events] == [(1, 2, "exception")]
     lost = run_parts("fedavg", make_tiny(), lose={(1, 2)})
     assert torch.equal(run.vector, lost.vector)

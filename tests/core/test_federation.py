@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 def rows_of(federation):
@@ -48,7 +48,7 @@ def test_validation_is_carved_out_of_the_training_part_before_anything_else_sees
         assert abs(len(own - kept) / len(own) - 0.2) < 0.5 / len(own) + 1e-9
         assert len(kept) == held.sizes[client]
     assert sum(map(len, rows_of(held))) + len(validation) == len(held.y)
-    x, y = held.judged_on("validation")
+    x, y = held.evaluation_set("validation")
     assert len(x) == len(y) == len(validation)
     assert torch.equal(plain.slice(3)[0], held.slice(3)[0])
 
@@ -76,7 +76,7 @@ def test_permuted_labels_are_permuted_in_the_slice_too():
     client = next(iter(federation.permutations))
     rows, labels = federation.slice(client)
     assert not torch.equal(labels, federation.test_y[rows])
-    assert torch.equal(federation.judged_on("global")[1], federation.test_y)
+    assert torch.equal(federation.evaluation_set("global")[1], federation.test_y)
 
 
 def test_resample_has_any_number_of_clients_and_slices_by_label_share():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from undrift import combine, objectives, personalize, sampling, server, weighting
-from undrift.compose import Method, method
-from undrift.errors import BadRequest
+from undrift.contract.compose import Method
+from undrift.core.errors import BadRequest
+from undrift.methods import combine, objectives, personalize, sampling, server, weighting
+from undrift.methods.naming import method
 
 
 def weights(made: Method) -> str:
@@ -33,14 +34,14 @@ def test_the_higher_rank_takes_the_place(text, name):
 
 
 def test_what_gave_way_is_said():
-    (said,) = method("flood@bound").said
+    (said,) = method("flood@bound").notices
     assert "bound" in said
     assert "flood" in said
     assert "brings" in said
-    (said,) = method("flood+scaffold").said
+    (said,) = method("flood+scaffold").notices
     assert "uniform" in said
     assert "prefers" in said
-    assert method("scaffold").said == ()
+    assert method("scaffold").notices == ()
 
 
 def test_preferences_that_differ_cancel_to_the_default_and_that_is_said():
@@ -48,7 +49,7 @@ def test_preferences_that_differ_cancel_to_the_default_and_that_is_said():
     second = Method("second", (weighting.fednolowe(),))
     made = method(first, second)
     assert weights(made) == "size"
-    assert any("first" in said and "second" in said and "default" in said for said in made.said)
+    assert any("first" in said and "second" in said and "default" in said for said in made.notices)
 
 
 def test_equal_ranks_that_differ_are_an_error_that_names_both():
@@ -67,7 +68,7 @@ def test_the_same_part_twice_is_once_and_with_other_values_an_error():
 def test_what_is_named_replaces_the_same_part_that_a_name_brings():
     made = method("fedprox(0.1)", objectives.fedprox(0.2))
     assert made.on("objective") == [objectives.fedprox(0.2)]
-    assert any("replaces" in said for said in made.said)
+    assert any("replaces" in said for said in made.notices)
 
 
 def test_half_of_a_part_on_two_axes_cannot_be_taken_away():

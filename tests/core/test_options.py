@@ -8,8 +8,9 @@ import tomllib
 import pytest
 
 import undrift as ud
-from undrift.errors import BadRequest
-from undrift.options import Options, from_keywords, read_toml
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import Options, from_keywords
+from undrift.experiment.run_toml import read_toml
 
 SMALL = {"clients": 5, "rounds": 2, "partition": "dirichlet(0.5)", "model": "mlp(8)"}
 

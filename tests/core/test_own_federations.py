@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_an_npz_with_a_client_column_is_a_federation_of_these_clients(tmp_path):
     assert [len(federation.slice(client)[0]) for client in range(3)] == [4, 2, 6]
     assert federation.record["test_share"] == 0.2
     result = ud.run("fedavg", federation, rounds=1, out=False)
-    assert any("has no test part: 20% of every client's samples" in said for said in result.setup.said)
+    assert any("has no test part: 20% of every client's samples" in said for said in result.setup.notices)
 
 
 def test_a_test_part_with_owners_gives_each_its_own(tmp_path):
@@ -149,4 +149,4 @@ def test_a_repaired_partition_is_said_and_recorded(tmp_path):
     assert dealt["draws"] == 1000
     assert dealt["repaired"] > 0
     assert list(map(int, dealt["sizes"].split())) == result.setup.federation.sizes.tolist()
-    assert any(f"left {dealt['repaired']} clients with too few samples" in said for said in result.setup.said)
+    assert any(f"left {dealt['repaired']} clients with too few samples" in said for said in result.setup.notices)

@@ -11,11 +11,10 @@ import torch
 
 from undrift.bench.measure import Silent
 from undrift.engine.inline import Inline
-from undrift.federation import Federation
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.setup import prepare
-from undrift.store.vault import Vault
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
+from undrift.store.run_store import RunStore
 from undrift.testing import run_parts, tiny
 
 
@@ -24,12 +23,12 @@ from undrift.testing import run_parts, tiny
 def test_versions_that_no_checkpoint_needs_are_dropped(text, folder, tmp_path):
     """Of a row that changes every round: what the last two checkpoints name, and the newest."""
     run = run_parts(text, tiny(), rounds=9, folder=tmp_path / "run" if folder else None)
-    kept = [versions for (kind, _), versions in run.vault.states._versions.items() if kind.startswith("shelf/")]
+    kept = [versions for (kind, _), versions in run.store.states._versions.items() if kind.startswith("shelf/")]
     assert len(kept) == 4
     assert all(len(versions) <= 3 for versions in kept)
     if folder:
         assert len(list((tmp_path / "run" / "states").iterdir())) <= 4  # segments of old versions are gone too
-    run.vault.close()
+    run.store.close()
 
 
 def resident() -> float:
@@ -51,18 +50,19 @@ def test_a_thousand_clients_models_on_the_shelf_leave_the_servers_memory_flat(te
     federation = Federation("fashion-mnist", (x, y), (x[:20], y[:20]), parts, [str(c) for c in range(10)], parts)
     options = {"method": text, "model": "lenet5", "rounds": rounds, "epochs": 1, "cohort": cohort, "out": False}
     setup = prepare(from_keywords(options), federation)
-    vault = Vault(tmp_path / "run", budget=16_000_000)
-    loop = Loop(setup, Inline(setup.site, vault.states), vault)
-    loop.judge = Silent()
-    world, memory = loop.begin(), []
-    while world.round < rounds:
-        after, *recorded, chosen = loop.one_round(world)
-        vault.record.commit_round(world.round, 0.0, 0.0, chosen, *recorded)
-        world = after
-        if vault.due(world):
-            vault.checkpoint(world)
-        memory += [resident()] if world.round % 5 == 0 else []
-    seen = len({client for kind, client in world.versions if kind.startswith("shelf/")})
-    vault.close()
+    store = RunStore(tmp_path / "run", budget=16_000_000)
+    loop = setup.loop(Inline(setup.runtime, store.states), store)
+    loop.evaluator = Silent()
+    server_state, memory = loop.begin(), []
+    while server_state.round < rounds:
+        result = loop.one_round(server_state)
+        found = result.metrics, result.notes, result.events
+        store.record.commit_round(server_state.round, 0.0, 0.0, result.cohort, *found)
+        server_state = result.state
+        if store.due(server_state):
+            store.checkpoint(server_state)
+        memory += [resident()] if server_state.round % 5 == 0 else []
+    seen = len({client for kind, client in server_state.versions if kind.startswith("shelf/")})
+    store.close()
     assert seen > 400
     assert max(memory[2:]) - max(memory[:2]) < 25, memory

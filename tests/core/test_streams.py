@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from undrift import selection
-from undrift.errors import BadRequest
-from undrift.streams import key, numpy_stream, torch_stream
+from undrift.core.errors import BadRequest
+from undrift.core.streams import key, numpy_stream, torch_stream
+from undrift.round import selection
 from undrift.testing import run_parts
 
 
@@ -64,7 +64,7 @@ def test_a_list_is_always_the_same_clients_and_they_exist():
 
 
 def cohorts(outcome):
-    return [json.loads(text) for (text,) in outcome.vault.record.all("SELECT cohort FROM rounds ORDER BY round")]
+    return [json.loads(text) for (text,) in outcome.store.record.all("SELECT cohort FROM rounds ORDER BY round")]
 
 
 METHODS = ("fedavg", "scaffold", "flood(T=1)", "fedmr(T1=0)", "fedfomo", "fedrep", "fliu", "feddyn@bound")
@@ -75,13 +75,13 @@ def test_cohorts_initial_model_and_data_do_not_depend_on_the_method(tiny):
     assert len(set(map(str, map(cohorts, runs)))) == 1
     assert len({str(cohort) for cohort in cohorts(runs[0])}) > 1
     for run in runs[1:]:
-        assert torch.equal(run.setup.site.initial, runs[0].setup.site.initial)
+        assert torch.equal(run.setup.runtime.initial, runs[0].setup.runtime.initial)
 
 
 def test_cohorts_depend_on_the_seed_and_so_does_the_initial_model(tiny):
     one, other = (run_parts("fedavg", tiny, cohort=0.5, rounds=6, seed=seed) for seed in (0, 1))
     assert cohorts(one) != cohorts(other)
-    assert not torch.equal(one.setup.site.initial, other.setup.site.initial)
+    assert not torch.equal(one.setup.runtime.initial, other.setup.runtime.initial)
 
 
 def test_the_global_generators_are_left_alone(tiny):

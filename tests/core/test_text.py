@@ -6,11 +6,15 @@ import math
 
 import pytest
 
-from undrift import models, partition, selection, text
-from undrift.environment import noise
-from undrift.errors import BadRequest
-from undrift.methods import PUBLISHED
-from undrift.text import Call, build, parse, parse_method, part_tables, spell
+from undrift import models
+from undrift.core.errors import BadRequest
+from undrift.core.text import Call, build, parse, parse_method, spell
+from undrift.federation import partition
+from undrift.federation.environment import noise
+from undrift.methods import naming
+from undrift.methods.naming import part_tables
+from undrift.methods.published import PUBLISHED
+from undrift.round import selection
 
 REQUIRED = {"mix": "mix([size(), bound()], [0.5, 0.5])", "named": 'named("*bias")'}
 PARTS = [(axis, name) for axis, table in part_tables().items() for name in table]
@@ -103,20 +107,20 @@ def test_unbalanced_brackets_are_called_so():
 )
 def test_unknown_names_and_values_are_answered_with_what_is_known(words, hint):
     with pytest.raises(BadRequest) as caught:
-        text.method_pieces(words)
+        naming.method_pieces(words)
     assert hint in str(caught.value)
 
 
 def test_every_published_name_stands_for_parts_that_can_be_spelt():
     for name, published in PUBLISHED.items():
         for part in (*published.factory().brings, *published.factory().prefers):
-            assert text.part(part.axis, spell(part)) == part, name
+            assert naming.part(part.axis, spell(part)) == part, name
 
 
 def test_a_name_in_two_tables_asks_which():
     with pytest.raises(BadRequest, match=r"weighting\.uniform|several axes|unknown"):
-        text.method_pieces("norms2")
-    assert [piece.key for _, piece, _ in text.method_pieces("sampling.flood")] == ["sampling.flood"]
+        naming.method_pieces("norms2")
+    assert [piece.key for _, piece, _ in naming.method_pieces("sampling.flood")] == ["sampling.flood"]
 
 
 @pytest.mark.parametrize("words", ["uniform(0.3)", "all", "probability(0.3)", "list([0, 2])"])

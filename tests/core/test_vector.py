@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.errors import BadRequest
-from undrift.vector import Flat
+from undrift.core.errors import BadRequest
+from undrift.core.vector import Flat
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from undrift.core.errors import BadRequest
 from undrift.data import about, available, load, names
 from undrift.data.cache import cached
 from undrift.data.dataset import measured
 from undrift.data.download import Download
 from undrift.data.entries import ENTRIES
 from undrift.data.readers import content
-from undrift.errors import BadRequest
 
 
 def test_digits_are_1437_and_360_stratified_and_always_the_same():
@@ -227,7 +227,7 @@ def test_real_domains_are_there_in_training_and_test(name, domains):
 
 @pytest.mark.data
 def test_fednolowes_partition_on_the_real_labels():
-    from undrift import partition
+    from undrift.federation import partition
 
     data = load("mnist")
     sizes = partition.dirichlet(0.1, numpy_seed=42)(data.y_train, 50, np.random.default_rng(0)).sizes

@@ -10,8 +10,8 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from undrift.core.errors import BadRequest
 from undrift.data import load
-from undrift.errors import BadRequest
 
 
 def write_idx(path, array, packed=False):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from undrift.core.errors import BadRequest
 from undrift.data import load
-from undrift.errors import BadRequest
 
 
 def save(path, **changes):
@@ -143,10 +143,10 @@ def test_image_folder_by_class_or_by_client(tmp_path):
     for client in ("north", "south"):
         picture(tmp_path / "sites" / client / "a" / "1.png", (1, 2, 3))
         picture(tmp_path / "sites" / client / "b" / "1.png", 7, mode="L")
-    sites = load(str(tmp_path / "sites"))
-    assert sites.clients == ("north", "south")
-    assert sites.client_train.tolist() == [0, 0, 1, 1]
-    assert sites.shape == (3, 5, 6)  # one colour image makes all colour
+    runtimes = load(str(tmp_path / "sites"))
+    assert runtimes.clients == ("north", "south")
+    assert runtimes.client_train.tolist() == [0, 0, 1, 1]
+    assert runtimes.shape == (3, 5, 6)  # one colour image makes all colour
 
 
 def test_images_of_unequal_size_are_refused_or_resized(tmp_path):

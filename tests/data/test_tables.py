@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 pytestmark = pytest.mark.extras
 

@@ -14,8 +14,8 @@ import torch
 
 import undrift as ud
 from undrift.deploy import client, server
-from undrift.deploy.parcel import Parcel, opened, raw
-from undrift.deploy.roll import Seen
+from undrift.deploy.envelope import Envelope, opened, raw
+from undrift.deploy.handshake import Connection
 from undrift.deploy.spec import Spec
 
 SITES = ("berlin", "oslo", "turin")
@@ -44,9 +44,9 @@ def slices(clients: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(x[:60, :, :, 0].numpy(), y[:60].numpy()) for x, y in map(federation.train, range(clients))]
 
 
-def over_the_wire(parcel: Parcel) -> Parcel:
-    arrays = {n: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for n, t in parcel.arrays.items()}
-    return opened(parcel.text, arrays)
+def over_the_wire(envelope: Envelope) -> Envelope:
+    arrays = {n: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for n, t in envelope.arrays.items()}
+    return opened(envelope.text, arrays)
 
 
 @dataclass
@@ -58,42 +58,42 @@ class InProcess:
     online: set[int] = field(default_factory=set)
     names: dict[int, str] = field(default_factory=dict)
     since: dict[int, str] = field(default_factory=dict)
-    spoil: Callable[[int, Parcel, Parcel], Parcel | str | None] | None = None
-    before: Callable[[InProcess, int, Parcel], None] | None = None
+    spoil: Callable[[int, Envelope, Envelope], Envelope | str | None] | None = None
+    before: Callable[[InProcess, int, Envelope], None] | None = None
     pause: float = 0.001
-    down: list[tuple[int, Parcel]] = field(default_factory=list)
-    up: list[tuple[int, Parcel]] = field(default_factory=list)
-    box: dict[str, Parcel | str] = field(default_factory=dict)
+    down: list[tuple[int, Envelope]] = field(default_factory=list)
+    up: list[tuple[int, Envelope]] = field(default_factory=list)
+    box: dict[str, Envelope | str] = field(default_factory=dict)
 
-    def nodes(self) -> dict[int, Seen]:
-        return {node: Seen(self.names.get(node, ""), self.since.get(node, "")) for node in sorted(self.online)}
+    def nodes(self) -> dict[int, Connection]:
+        return {node: Connection(self.names.get(node, ""), self.since.get(node, "")) for node in sorted(self.online)}
 
-    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
+    def send(self, node: int, envelope: Envelope, seconds: float) -> str | None:
         ticket = f"{len(self.down)}"
         if self.before is not None:
-            self.before(self, node, parcel)
-        self.down.append((node, parcel))
+            self.before(self, node, envelope)
+        self.down.append((node, envelope))
         if node not in self.online:
             return ticket
         threads = torch.get_num_threads()
-        reply: Parcel | str | None = client.answer(self.spec, self.configs[node], over_the_wire(parcel))
+        reply: Envelope | str | None = client.answer(self.spec, self.configs[node], over_the_wire(envelope))
         assert torch.get_num_threads() == threads
-        assert isinstance(reply, Parcel)
+        assert isinstance(reply, Envelope)
         self.up.append((node, reply))
         if self.spoil is not None:
-            reply = self.spoil(node, parcel, reply)
+            reply = self.spoil(node, envelope, reply)
         if reply is not None:
-            self.box[ticket] = over_the_wire(reply) if isinstance(reply, Parcel) else reply
+            self.box[ticket] = over_the_wire(reply) if isinstance(reply, Envelope) else reply
         return ticket
 
-    def fetch(self, tickets: Any) -> dict[str, Parcel | str]:
+    def fetch(self, tickets: Any) -> dict[str, Envelope | str]:
         return {ticket: self.box.pop(ticket) for ticket in tickets if ticket in self.box}
 
 
 @dataclass
 class Deployment:
     folder: Path
-    post: InProcess
+    transport: InProcess
     said: list[str] = field(default_factory=list)
 
     @property
@@ -101,14 +101,14 @@ class Deployment:
         return self.folder / "run"
 
     def serve(self, **config: Any) -> Any:
-        return server.serve_run(self.post.spec, self.post, {"out": str(self.run), **config}, self.said.append)
+        return server.serve_run(self.transport.spec, self.transport, {"out": str(self.run), **config}, self.said.append)
 
-    def home(self, site: str) -> Path:
-        (home,) = (self.folder / site / "undrift").iterdir()
-        return home
+    def site_store(self, site: str) -> Path:
+        (site_store,) = (self.folder / site / "undrift").iterdir()
+        return site_store
 
     def events(self) -> list[tuple[Any, ...]]:
-        from undrift.result import rows_of
+        from undrift.store.record import rows_of
 
         return rows_of(self.run, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
 
@@ -116,20 +116,20 @@ class Deployment:
         """(round, kind) of the events, of one site or of all."""
         return [(round, kind) for round, who, kind, _ in self.events() if client is None or who == client]
 
-    def spoil(self, node: int, round: int, change: Callable[[Parcel], Parcel | str | None]) -> None:
+    def spoil(self, node: int, round: int, change: Callable[[Envelope], Envelope | str | None]) -> None:
         """Change what one node answers to one training order."""
 
-        def spoil(sender: int, parcel: Parcel, reply: Parcel) -> Parcel | str | None:
-            orders = parcel.head.get("orders", [])
+        def spoil(sender: int, envelope: Envelope, reply: Envelope) -> Envelope | str | None:
+            orders = envelope.head.get("orders", [])
             hit = (
                 sender == node and orders and orders[-1]["round"] == round and any(o["work"] == "train" for o in orders)
             )
             return change(reply) if hit else reply
 
-        self.post.spoil = spoil
+        self.transport.spoil = spoil
 
     def metrics(self, stage: str, data: str = "own") -> dict[tuple[int, int | None], float]:
-        from undrift.result import rows_of
+        from undrift.store.record import rows_of
 
         query = "SELECT round, client, value FROM metrics WHERE stage=? AND data=? AND metric='accuracy'"
         return {(round, client): value for round, client, value in rows_of(self.run, query, (stage, data))}

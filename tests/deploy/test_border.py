@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from undrift.declare import Malformed
-from undrift.deploy.border import unpack_replies
-from undrift.deploy.parcel import Parcel, opened
-from undrift.orders import Order
+from undrift.contract.declare import Malformed
+from undrift.deploy.codec import unpack_replies
+from undrift.deploy.envelope import Envelope, opened
+from undrift.round.orders import Order
 
 BERLIN = 100  # its node
 
@@ -18,7 +18,7 @@ BERLIN = 100  # its node
 def spoilt(name, value):
     def change(reply):
         arrays = {**reply.arrays, name: value(reply.arrays[name])}
-        return Parcel(reply.head, arrays)
+        return Envelope(reply.head, arrays)
 
     return change
 
@@ -27,7 +27,7 @@ def head(change):
     def spoil(reply):
         words = json.loads(reply.text)
         change(words["replies"][-1])
-        return Parcel(words, reply.arrays)
+        return Envelope(words, reply.arrays)
 
     return spoil
 
@@ -45,8 +45,8 @@ BROKEN = {
     "more samples than it has": (head(lambda w: w.update(n=10**9)), "at the roll call there were"),
     "no samples as text": (head(lambda w: w.update(n="many")), "n is str"),
     "an array that did not come": (head(lambda w: w.update(vector="elsewhere")), "did not come along"),
-    "a verdict by another name": (head(lambda w: w.update(verdicts={"global": {}})), "it judges on"),
-    "too few answers": (lambda reply: Parcel({**reply.head, "replies": []}, reply.arrays), "0 answers came to"),
+    "a verdict by another name": (head(lambda w: w.update(metrics={"global": {}})), "it evaluates on"),
+    "too few answers": (lambda reply: Envelope({**reply.head, "replies": []}, reply.arrays), "0 answers came to"),
 }  # fmt: skip
 
 
@@ -54,10 +54,10 @@ BROKEN = {
 def answered(tmp_path_factory, deploy_in):
     """A site's whole answer to its first training order, and what the server needs to read it."""
     here = deploy_in(tmp_path_factory.mktemp("answered"), rounds=1)
-    replies: list[Parcel] = []
+    replies: list[Envelope] = []
     here.spoil(BERLIN, 0, lambda reply: replies.append(reply) or reply)
     setup = here.serve().setup
-    return replies[0], Order("train", 0, 0, setup.site.initial, {}), setup.plan
+    return replies[0], Order("train", 0, 0, setup.runtime.initial, {}), setup.plan
 
 
 @pytest.mark.parametrize("what", BROKEN)

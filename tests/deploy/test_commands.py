@@ -188,7 +188,7 @@ def test_check_at_the_server_looks_for_keys_and_a_free_port(undrift, tmp_path):
 
 def test_status_tells_of_every_site(undrift, deploy):
     here = deploy(evaluate_only=("geneva",), rounds=2, evaluate_every=1)
-    here.post.online.discard(99)
+    here.transport.online.discard(99)
     here.serve()
     code, out, err = undrift("deploy", "status", here.run, "--json")
     assert code == 0, err

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from undrift.deploy.parcel import Parcel
-from undrift.deploy.roll import Roll, calling
+from undrift.deploy.envelope import Envelope
+from undrift.deploy.handshake import Handshake, calling
 from undrift.deploy.spec import at_server
 
 BERLIN, OSLO = 100, 99  # nodes
@@ -35,11 +35,11 @@ def test_a_site_is_refused_by_name_with_a_sentence_where_the_person_is(what, dep
     here = deploy()
     text, sentence = REFUSED[what]
     (here.folder / "berlin" / "data.py").write_text(text)
-    spec = here.post.spec
-    roll = Roll(spec, here.post, calling(spec, spec.setup(at_server(spec, [1, 1, 1])), "run", 1))
-    roll.wait(0)
-    assert roll.here() == {"oslo", "turin"}
-    (event,) = [detail for kind, detail in roll.said if kind == "refused"]
+    spec = here.transport.spec
+    handshake = Handshake(spec, here.transport, calling(spec, spec.setup(at_server(spec, [1, 1, 1])), "run", 1))
+    handshake.wait(0)
+    assert handshake.here() == {"oslo", "turin"}
+    (event,) = [detail for kind, detail in handshake.said if kind == "refused"]
     assert sentence in event
     assert "secret" not in event
     assert sentence in capfd.readouterr().err
@@ -55,7 +55,7 @@ def test_the_others_go_on_without_a_refused_site(deploy):
 
 def test_a_node_may_only_speak_for_the_site_its_key_is_registered_for(deploy):
     here = deploy(rounds=1)
-    here.post.names = {BERLIN: "oslo"}
+    here.transport.names = {BERLIN: "oslo"}
     here.serve()
     assert any(
         kind == "refused" and "registered for oslo, not for berlin" in detail for _, _, kind, detail in here.events()
@@ -64,8 +64,8 @@ def test_a_node_may_only_speak_for_the_site_its_key_is_registered_for(deploy):
 
 def test_two_nodes_that_claim_one_site_the_first_keeps_it(deploy):
     here = deploy(rounds=1)
-    here.post.configs[97] = here.post.configs[BERLIN]
-    here.post.online.add(97)
+    here.transport.configs[97] = here.transport.configs[BERLIN]
+    here.transport.online.add(97)
     here.serve()
     assert any(kind == "refused" and "another node" in detail for _, _, kind, detail in here.events())
 
@@ -73,9 +73,9 @@ def test_two_nodes_that_claim_one_site_the_first_keeps_it(deploy):
 def test_another_version_of_undrift_is_refused(deploy, monkeypatch):
     here = deploy(rounds=1)
 
-    def spoil(node, parcel, reply):
-        return Parcel({**reply.head, "version": "9.9"}) if node == OSLO and reply.head["kind"] == "roll" else reply
+    def spoil(node, envelope, reply):
+        return Envelope({**reply.head, "version": "9.9"}) if node == OSLO and reply.head["kind"] == "roll" else reply
 
-    here.post.spoil = spoil
+    here.transport.spoil = spoil
     here.serve()
     assert any("oslo was refused: it has undrift 9.9" in detail for _, _, _, detail in here.events())

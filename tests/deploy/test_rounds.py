@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.declare import weight_in_bytes
+from undrift.contract.declare import weight_in_bytes
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_every_site_ends_with_the_global_and_its_personal_model_on_disk(deploy, 
     here.serve()
     x = torch.randn(5, 1, 8, 8)
     for number, site in enumerate(("berlin", "oslo", "turin")):
-        kept = ud.load(here.home(site))
+        kept = ud.load(here.site_store(site))
         assert torch.equal(kept.model(x), simulated.model(x))
         assert torch.equal(kept.personal()(x), simulated.personal(number)(x))
 
@@ -45,9 +45,9 @@ def test_every_site_ends_with_the_global_and_its_personal_model_on_disk(deploy, 
 def test_a_round_is_one_exchange_and_the_last_judgement_another(deploy):
     here = deploy(rounds=4, evaluate_every=1)
     here.serve()
-    orders = [parcel for _, parcel in here.post.down if parcel.head["kind"] == "orders"]
+    orders = [envelope for _, envelope in here.transport.down if envelope.head["kind"] == "orders"]
     assert len(orders) == 3 * (4 + 1)
-    assert [len(parcel.head["orders"]) for parcel in orders] == [1] * 3 + [2] * 9 + [1] * 3
+    assert [len(envelope.head["orders"]) for envelope in orders] == [1] * 3 + [2] * 9 + [1] * 3
     riding = orders[5]  # the judgement has everything in common with the training order it rides with
     assert riding.head["orders"][0]["vector"] == riding.head["orders"][1]["vector"]
 
@@ -57,8 +57,10 @@ def test_a_sites_log_equals_the_bytes_counted_at_the_border(deploy):
     here.serve()
     border = [json.loads(line) for line in (here.run / "border.jsonl").read_text().splitlines()]
     for node, site in ((100, "berlin"), (99, "oslo"), (98, "turin")):
-        log = [json.loads(line) for line in (here.home(site) / "left.jsonl").read_text().splitlines()]
-        assert sum(line["bytes"] for line in log) == sum(parcel.bytes for n, parcel in here.post.up if n == node)
+        log = [json.loads(line) for line in (here.site_store(site) / "left.jsonl").read_text().splitlines()]
+        assert sum(line["bytes"] for line in log) == sum(
+            envelope.bytes for n, envelope in here.transport.up if n == node
+        )
         counted = [line["bytes"] for line in border if line["site"] == site and line["way"] == "up"]
         assert counted == [line["bytes"] for line in log if line["kind"] == "replies"]
 
@@ -70,11 +72,11 @@ def test_only_shared_entries_and_declared_messages_travel(deploy):
     shared = int((~plan.private).sum())
     assert shared == 8 * 64 + 8
     (scaffold,) = [part for part in plan.method.parts if part.name == "scaffold"]
-    for _, parcel in here.post.up:
-        if parcel.head["kind"] == "replies" and parcel.head["replies"][0]["work"] == "train":
-            arrays = {name: tensor.numel() for name, tensor in parcel.arrays.items()}
+    for _, envelope in here.transport.up:
+        if envelope.head["kind"] == "replies" and envelope.head["replies"][0]["work"] == "train":
+            arrays = {name: tensor.numel() for name, tensor in envelope.arrays.items()}
             assert arrays == {"train.vector": shared, "train.objective.scaffold.change": shared}
-            assert 4 * shared == weight_in_bytes(scaffold.sends, plan)
+            assert 4 * shared == weight_in_bytes(scaffold.uplink, plan)
 
 
 def test_private_entries_give_the_same_bits_too(deploy, simulate):
@@ -94,19 +96,19 @@ def test_statistics_counters_and_dropout_give_the_same_bits_too(method, deploy, 
     here = deploy(method, model=with_norm, rounds=3)
     deployed, simulated = here.serve(), simulate(method, model=with_norm, rounds=3)
     assert torch.equal(deployed.vector, simulated.vector)
-    assert {k: int(v) for k, v in deployed.world.integers.items()} == {
-        k: int(v) for k, v in simulated.world.integers.items()
+    assert {k: int(v) for k, v in deployed.server_state.integers.items()} == {
+        k: int(v) for k, v in simulated.server_state.integers.items()
     }
     if method == "fedbn":  # neither the statistics nor their counter leaves
-        assert all("integers" not in name for _, parcel in here.post.up for name in parcel.arrays)
+        assert all("integers" not in name for _, envelope in here.transport.up for name in envelope.arrays)
 
 
 def test_what_parts_note_and_label_counts_stay_at_the_site(deploy):
     here = deploy("fliu", rounds=2)
     here.serve()
-    notes = [json.loads(line) for line in (here.home("oslo") / "notes.jsonl").read_text().splitlines()]
+    notes = [json.loads(line) for line in (here.site_store("oslo") / "notes.jsonl").read_text().splitlines()]
     assert {note["name"] for note in notes} == {"gamma"}
-    assert not any("gamma" in parcel.text for _, parcel in here.post.up)
+    assert not any("gamma" in envelope.text for _, envelope in here.transport.up)
 
 
 def test_a_server_with_a_test_set_of_its_own_judges_g_on_it(deploy, tmp_path):

@@ -8,34 +8,36 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.deploy.home import Home
-from undrift.deploy.parcel import Parcel
-from undrift.deploy.roll import GONE
-from undrift.errors import BadRequest, RunFailed
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.deploy.envelope import Envelope
+from undrift.deploy.handshake import GONE
+from undrift.deploy.site_store import SiteStore
 from undrift.store import trees
 
 BERLIN, OSLO, TURIN = 100, 99, 98  # nodes, whose numbers say nothing about the order of sites
 
 
-def round_of(parcel: Parcel) -> int:
-    return parcel.head["orders"][-1]["round"] if parcel.head["kind"] == "orders" else -1
+def round_of(envelope: Envelope) -> int:
+    return envelope.head["orders"][-1]["round"] if envelope.head["kind"] == "orders" else -1
 
 
-def works(parcel: Parcel) -> list[str]:
-    return [order["work"] for order in parcel.head.get("orders", [])]
+def works(envelope: Envelope) -> list[str]:
+    return [order["work"] for order in envelope.head.get("orders", [])]
 
 
 def control_is_the_mean(here, result) -> None:
     """SCAFFOLD's c on the server = the mean of the committed c_k, read from the sites' own disks."""
-    c = result.world.memories["objective.scaffold"]
-    sites = here.post.spec.sites
+    c = result.server_state.memories["objective.scaffold"]
+    sites = here.transport.spec.sites
     controls = []
     for number, site in enumerate(sites):
-        version = result.world.versions.get(("state", number))
+        version = result.server_state.versions.get(("state", number))
         if version is None:
             controls.append(torch.zeros_like(c))
             continue
-        state = trees.load(Home(here.home(site).parent, here.home(site).name).place(version).read_bytes())
+        state = trees.load(
+            SiteStore(here.site_store(site).parent, here.site_store(site).name).place(version).read_bytes()
+        )
         controls.append(state["parts"]["objective.scaffold"])
     assert torch.allclose(c, torch.stack(controls).mean(0), atol=1e-6)
 
@@ -45,7 +47,9 @@ def test_a_reply_lost_after_the_site_wrote_its_state_leaves_c_the_mean_of_c_k(de
     here.spoil(OSLO, 2, lambda reply: None)
     result = here.serve()
     assert (2, "late") in here.kinds(1)
-    assert (here.home("oslo") / "states" / "00000002.safetensors").exists() or result.world.versions["state", 1] > 2
+    assert (here.site_store("oslo") / "states" / "00000002.safetensors").exists() or result.server_state.versions[
+        "state", 1
+    ] > 2
     control_is_the_mean(here, result)
 
 
@@ -53,11 +57,11 @@ def test_a_node_that_went_away_is_asked_again_where_the_quorum_needs_it(deploy, 
     here = deploy("fedavg", quorum=3, wait=0.5)
     left = [OSLO]
 
-    def once(sender, parcel, reply):
-        hit = sender in left and round_of(parcel) == 1 and "train" in works(parcel)
+    def once(sender, envelope, reply):
+        hit = sender in left and round_of(envelope) == 1 and "train" in works(envelope)
         return GONE if hit and not left.remove(sender) else reply
 
-    here.post.spoil = once
+    here.transport.spoil = once
     assert torch.equal(here.serve().vector, simulate("fedavg").vector)
     ((round, said),) = [(round, said) for round, _, kind, said in here.events() if kind == "quorum"]
     assert round == 1
@@ -68,7 +72,7 @@ def test_a_site_that_answers_nan_is_left_out_of_that_round_alone(deploy):
     here = deploy()
 
     def change(reply):
-        return Parcel(reply.head, {**reply.arrays, "train.vector": reply.arrays["train.vector"] * math.nan})
+        return Envelope(reply.head, {**reply.arrays, "train.vector": reply.arrays["train.vector"] * math.nan})
 
     here.spoil(BERLIN, 1, change)
     result = here.serve()
@@ -80,36 +84,36 @@ def test_a_site_that_answers_nan_is_left_out_of_that_round_alone(deploy):
 def test_a_site_that_is_away_for_two_rounds_finds_its_state_again(deploy):
     here = deploy(rounds=6)
 
-    def before(post, node, parcel):
-        if round_of(parcel) == 2 and "train" in works(parcel):
-            post.online.discard(TURIN)
-        if round_of(parcel) == 4:
-            post.online.add(TURIN)
+    def before(transport, node, envelope):
+        if round_of(envelope) == 2 and "train" in works(envelope):
+            transport.online.discard(TURIN)
+        if round_of(envelope) == 4:
+            transport.online.add(TURIN)
 
-    here.post.before = before
+    here.transport.before = before
     result = here.serve()
     away = [(round, kind) for round, kind in here.kinds(2) if kind in ("late", "absent")]
     assert [round for round, _ in away] in ([2, 3], [2, 3, 4])
-    assert result.world.versions["state", 2] == 5
+    assert result.server_state.versions["state", 2] == 5
     control_is_the_mean(here, result)
 
 
 def test_a_site_may_join_later(deploy):
     here = deploy(rounds=5)
-    here.post.online.discard(TURIN)
+    here.transport.online.discard(TURIN)
 
-    def before(post, node, parcel):
-        if round_of(parcel) == 2:
-            post.online.add(TURIN)
+    def before(transport, node, envelope):
+        if round_of(envelope) == 2:
+            transport.online.add(TURIN)
 
-    here.post.before = before
+    here.transport.before = before
     here.serve()
     events = here.events()
     assert (0, None, "absent", "turin did not answer the roll call") in events
     assert any(kind == "joined" and "turin" in detail and round == 3 for round, _, kind, detail in events)
     answered = ud.load(here.run).rows("SELECT round FROM notes WHERE client=2 AND name='working' ORDER BY round")
     assert answered == [(3,), (4,)]
-    assert here.home("turin").joinpath("personal.safetensors").exists()
+    assert here.site_store("turin").joinpath("personal.safetensors").exists()
 
 
 def test_a_site_that_only_judges_changes_nothing_and_gets_the_model(deploy, simulate):
@@ -120,24 +124,24 @@ def test_a_site_that_only_judges_changes_nothing_and_gets_the_model(deploy, simu
     assert (4, 3) in here.metrics("L1")
     assert 3 not in {client for _, client in here.metrics("L2")}
     x = torch.randn(2, 1, 8, 8)
-    assert torch.equal(ud.load(here.home("geneva")).model(x), result.model(x))
+    assert torch.equal(ud.load(here.site_store("geneva")).model(x), result.model(x))
 
 
 def test_too_few_sites_at_the_roll_call_end_the_run_before_round_0(deploy):
     here = deploy(quorum=3)
-    here.post.online.discard(OSLO)
+    here.transport.online.discard(OSLO)
     with pytest.raises(RunFailed, match="2 of 3 sites answered the roll call and 3 are needed"):
         here.serve()
-    here.post.online.add(OSLO)
+    here.transport.online.add(OSLO)
     assert here.serve().summary["rounds"] == 5
 
 
 def test_a_missed_quorum_is_tried_again_then_the_run_ends_and_goes_on_later(deploy, simulate):
     here = deploy(quorum=3, deadline=0.02)
-    here.post.spoil = lambda node, parcel, reply: None if node == OSLO and round_of(parcel) == 2 else reply
+    here.transport.spoil = lambda node, envelope, reply: None if node == OSLO and round_of(envelope) == 2 else reply
     with pytest.raises(RunFailed, match=r"round 2 missed its quorum 3 times \(2 of 3"):
         here.serve()
-    here.post.spoil = None
+    here.transport.spoil = None
     result = here.serve()
     assert torch.equal(result.vector, simulate().vector)
     assert "resumed" in [kind for _, kind in here.kinds()]
@@ -150,14 +154,14 @@ def test_a_server_that_dies_and_is_started_again_ends_with_the_same_bits(after, 
     class Dead(BaseException):
         pass
 
-    def dies(post, node, parcel):
-        if round_of(parcel) == after and "train" in works(parcel) and node == TURIN:
+    def dies(transport, node, envelope):
+        if round_of(envelope) == after and "train" in works(envelope) and node == TURIN:
             raise Dead
 
-    here.post.before = dies
+    here.transport.before = dies
     with pytest.raises(Dead):
         here.serve()
-    here.post.before = None
+    here.transport.before = None
     result, simulated = here.serve(), simulate(evaluate_every=1)
     assert torch.equal(result.vector, simulated.vector)
     control_is_the_mean(here, result)
@@ -169,13 +173,13 @@ def test_a_server_that_dies_and_is_started_again_ends_with_the_same_bits(after, 
 def test_orders_from_before_the_server_was_started_again_are_not_worked_on(deploy):
     here = deploy(rounds=2)
     here.serve()
-    old = next(parcel for _, parcel in here.post.down if parcel.head["kind"] == "orders")
-    home = Home(here.home("berlin").parent, here.home("berlin").name)
-    session, initial, integers = home.facts()
-    home.begin(session + 1, initial, integers)
+    old = next(envelope for _, envelope in here.transport.down if envelope.head["kind"] == "orders")
+    site_store = SiteStore(here.site_store("berlin").parent, here.site_store("berlin").name)
+    session, initial, integers = site_store.facts()
+    site_store.begin(session + 1, initial, integers)
     from undrift.deploy.client import answer
 
-    assert answer(here.post.spec, here.post.configs[BERLIN], old).head["kind"] == "stranger"
+    assert answer(here.transport.spec, here.transport.configs[BERLIN], old).head["kind"] == "stranger"
 
 
 def test_a_finished_run_is_given_more_rounds_by_the_same_command(deploy, simulate):
@@ -189,10 +193,10 @@ def test_a_folder_of_another_deployment_is_not_gone_on_with(deploy):
     here.serve()
     from dataclasses import replace
 
-    here.post.spec = replace(here.post.spec, table={**here.post.spec.table, "method": "fedavg"})
+    here.transport.spec = replace(here.transport.spec, table={**here.transport.spec.table, "method": "fedavg"})
     with pytest.raises(BadRequest, match="not this app's method"):
         here.serve()
-    here.post.spec = replace(here.post.spec, sites=("berlin", "oslo"))
+    here.transport.spec = replace(here.transport.spec, sites=("berlin", "oslo"))
     with pytest.raises(BadRequest, match="other sites or labels"):
         here.serve()
 
@@ -202,26 +206,26 @@ def test_a_site_whose_folder_is_gone_says_so_and_is_called_again(deploy):
 
     here = deploy("fedavg", rounds=4)
 
-    def before(post, node, parcel):
-        if round_of(parcel) == 1 and node == OSLO and here.home("oslo").exists():
-            shutil.rmtree(here.home("oslo"))
-            post.before = None
+    def before(transport, node, envelope):
+        if round_of(envelope) == 1 and node == OSLO and here.site_store("oslo").exists():
+            shutil.rmtree(here.site_store("oslo"))
+            transport.before = None
 
-    here.post.before = before
+    here.transport.before = before
     here.serve()
     assert (1, "late") in here.kinds(1)
-    assert here.home("oslo").joinpath("model.safetensors").exists()
+    assert here.site_store("oslo").joinpath("model.safetensors").exists()
 
 
 def test_a_site_that_lost_its_state_is_left_out_with_a_sentence(deploy):
     here = deploy(rounds=3)
 
-    def before(post, node, parcel):
-        if round_of(parcel) == 2 and node == OSLO:
-            for path in (here.home("oslo") / "states").iterdir():
+    def before(transport, node, envelope):
+        if round_of(envelope) == 2 and node == OSLO:
+            for path in (here.site_store("oslo") / "states").iterdir():
                 path.unlink()
 
-    here.post.before = before
+    here.transport.before = before
     here.serve()
     assert [kind for _, kind in here.kinds(1)] == ["lost"]
 
@@ -229,26 +233,26 @@ def test_a_site_that_lost_its_state_is_left_out_with_a_sentence(deploy):
 def test_an_exception_at_a_site_travels_without_its_words(deploy, capfd):
     here = deploy(rounds=2)
     path = here.folder / "oslo" / "data.py"
-    path.write_text(path.read_text() + "\nimport undrift.local\n" + SABOTAGE)
+    path.write_text(path.read_text() + "\nimport undrift.round.client\n" + SABOTAGE)
     try:
         here.serve()
     finally:
-        import undrift.local
+        import undrift.round.client
 
-        undrift.local.Round.train = undrift.local.Round.calm  # type: ignore[attr-defined]
+        undrift.round.client.ClientRound.train = undrift.round.client.ClientRound.calm  # type: ignore[attr-defined]
     (event,) = [detail for _, client, kind, detail in here.events() if kind == "exception"]
     assert event == "oslo: ValueError; the site's log has the rest"
     assert "patient 17" in capfd.readouterr().err
 
 
 SABOTAGE = """
-if not hasattr(undrift.local.Round, "calm"):
-    undrift.local.Round.calm = undrift.local.Round.train
+if not hasattr(undrift.round.client.ClientRound, "calm"):
+    undrift.round.client.ClientRound.calm = undrift.round.client.ClientRound.train
 def train(self):
     if self.order.client == 1 and self.order.round == 1:
         raise ValueError("patient 17")
     return self.calm()
-undrift.local.Round.train = train
+undrift.round.client.ClientRound.train = train
 """
 
 

@@ -20,7 +20,7 @@ def executed(block: str, names: dict) -> None:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
+def lazy_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
 

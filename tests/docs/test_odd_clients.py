@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from undrift.text import part_tables
+from undrift.methods.naming import part_tables
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "odd_clients.py"
 
@@ -24,10 +24,10 @@ def odd():
 def later(odd):
     """{rule: {kind: weight over the uniform one}} after 20 rounds."""
     federation = odd.odd_federation(0)
-    world = odd.start(federation, 20, 0)
+    server_state = odd.start(federation, 20, 0)
 
     def shares(rule):
-        given = odd.weights(rule, federation, world, 0)
+        given = odd.weights(rule, federation, server_state, 0)
         of = {kind: [11 * p for client, p in given.items() if odd.OWNERS[client] == kind] for kind in odd.KINDS}
         return {kind: sum(own) / len(own) for kind, own in of.items()}
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import undrift as ud
-from undrift.methods import PUBLISHED
-from undrift.study import papers
+from undrift.methods.published import PUBLISHED
+from undrift.papers import papers
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -37,6 +37,8 @@ def test_every_result_command_names_presets_rows_and_columns_that_exist():
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in [*DOCS.glob("*.md"), *DOCS.glob("*/*.md"), ROOT / "README.md"]:
+    pages = [*DOCS.glob("*.md"), *(DOCS / "results").glob("*.md"), *ROOT.glob("*.md"), ROOT / "examples" / "README.md"]
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "index.md"} <= {page.name for page in pages}
+    for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import command
-from undrift.parts import Weighting
+from undrift.contract.parts import Weighting
 from undrift.testing import Broken
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -36,7 +36,7 @@ def names():
 def test_the_page_runs_from_top_to_bottom(names, capsys):
     assert names["calm"].accuracy > 0.2
     assert names["calm"].summary["model_sha256"] != names["plain"].summary["model_sha256"]
-    assert any("gives way" in said for said in names["together"].setup.method.said)
+    assert any("gives way" in said for said in names["together"].setup.method.notices)
 
 
 def test_the_part_has_twenty_lines():
@@ -48,7 +48,7 @@ def test_the_part_has_twenty_lines():
 def test_breaking_its_promise_is_noticed(names):
     @dataclass(frozen=True)
     class Loud(Weighting):
-        def finish(self, job, scratch, state):
+        def after_training(self, job, scratch, state):
             return state, {"moved": 1.0}
 
     with pytest.raises(Broken, match="does not declare"):

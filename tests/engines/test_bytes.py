@@ -10,14 +10,13 @@ import torch
 
 from undrift.bench import costs
 from undrift.bench.measure import Silent
-from undrift.compose import method
 from undrift.engine import processes
 from undrift.engine.arena import pack, unpack
 from undrift.engine.spawn import start_workers
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.setup import prepare
-from undrift.store.vault import Vault
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.methods.naming import method
+from undrift.store.run_store import RunStore
 
 FRAME = 1500  # bytes of pickle around the values of one client
 
@@ -64,18 +63,18 @@ def sent(text, workers, monkeypatch):
 
     options = {"method": method(text), "model": costs.network, "rounds": 3, "epochs": 2, "batch": 10, "lr": 0.01,
                "cohort": 1.0, "out": False}  # fmt: skip
-    setup, vault = prepare(from_keywords(options), costs.federation()), Vault(None)
-    engine = processes.Processes(workers, lent=True).open(setup.site, vault.states)
-    loop = Loop(setup, engine, vault)
-    loop.judge = Silent()
+    setup, store = prepare(from_keywords(options), costs.federation()), RunStore(None)
+    engine = processes.Processes(workers, lent=True).open(setup.runtime, store.states)
+    loop = setup.loop(engine, store)
+    loop.evaluator = Silent()
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(processes, "pack", packed)
         patch.setattr(processes, "unpack", unpacked)
-        world = loop.begin()
+        server_state = loop.begin()
         for _ in range(3):
             seen.clear()
-            world, *_ = loop.one_round(world)
-    vault.close()
+            server_state = loop.one_round(server_state).state
+    store.close()
     return [sum(seen[way]) / costs.CLIENTS for way in ("down", "up")]
 
 

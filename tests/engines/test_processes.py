@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import undrift as ud
+from undrift.contract.parts import Job, Objective
+from undrift.core.errors import RunFailed
 from undrift.engine.pool import chunked
 from undrift.engine.spawn import start_workers, stop_workers
-from undrift.errors import RunFailed
-from undrift.methods import PUBLISHED
-from undrift.orders import Order
-from undrift.parts import Job, Objective
-from undrift.reopen import resume
+from undrift.experiment.resume import resume
+from undrift.methods.published import PUBLISHED
+from undrift.round.orders import Order
 from undrift.testing import small_network, tiny
 
 SETTINGS = {"rounds": 4, "epochs": 2, "batch": 8, "momentum": 0.5, "cohort": 3, "evaluate_every": 2, "proxy": 0}
@@ -37,7 +37,7 @@ def crew():
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in NEED_MORE])
-def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew):
+def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew, two_threads):
     federation = tiny(clients=5)
 
     def network():
@@ -47,6 +47,7 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew):
     name = TEXT.get(name, name)
     inline = ud.run(name, federation, engine="inline", **settings)
     spread = ud.run(name, federation, engine="processes", started=crew, **settings)
+    assert two_threads() == 2
     assert torch.equal(inline.vector, spread.vector)
     stages = [
         result.rows("SELECT * FROM metrics ORDER BY round, client, stage, data, metric") for result in (inline, spread)
@@ -61,7 +62,7 @@ class Deadly(Objective):
     memo: str
     times: int = 1
 
-    def begin(self, job: Job, state, told):
+    def before_training(self, job: Job, state, told):
         if job.round == 1 and job.client == 2:
             deaths = Path(self.memo)
             done = len(deaths.read_text()) if deaths.exists() else 0

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.testing import tiny
 
 

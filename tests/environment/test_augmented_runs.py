@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.errors import BadRequest
-from undrift.options import read_toml
+from undrift.core.errors import BadRequest
+from undrift.experiment.run_toml import read_toml
 
 SMALL = {"clients": 4, "rounds": 2, "model": "mlp(8)", "partition": "iid"}
 

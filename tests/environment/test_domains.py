@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift.environment import augment, domains
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.federation.environment import augment, domains
 
 ALL = [
     domains.identity(),

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import undrift as ud
+from undrift.core.errors import BadRequest
 from undrift.data import DataSet
-from undrift.environment import domains, looks
-from undrift.errors import BadRequest
-from undrift.options import read_toml
+from undrift.experiment.run_toml import read_toml
+from undrift.federation.environment import domains
+from undrift.federation.environment import feature_skew as looks
 
 LOOKS = "identity+inverted+rotated(90)"
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import undrift.partition as partition
-from undrift.environment import noise
-from undrift.errors import BadRequest
+import undrift.federation.partition as partition
+from undrift.core.errors import BadRequest
+from undrift.federation.environment import noise
 
 LABELS = np.random.default_rng(0).integers(0, 10, 1000)
 OWNERS = partition.dirichlet(0.3)(LABELS, 12, np.random.default_rng(1))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.evaluate.diagnose import NAMES, counter
 from undrift.evaluate.diagnose.features import effective_rank
 from undrift.evaluate.diagnose.hessian import top_eigenvalue
@@ -134,7 +134,7 @@ def test_a_run_that_stops_early_has_its_landscape_at_the_round_it_stopped():
 
 def test_directions_have_the_length_of_the_models_filters_and_leave_biases_alone(tiny):
     setup = run_parts("fedavg", tiny, rounds=1).setup
-    layout, vector = setup.plan.layout, setup.site.initial
+    layout, vector = setup.plan.layout, setup.runtime.initial
     way = direction(layout, vector, torch.Generator().manual_seed(0))
     for name in ("0.weight", "2.weight"):
         assert layout.part(way, name).norm(dim=1) == pytest.approx(layout.part(vector, name).norm(dim=1), rel=1e-5)
@@ -158,12 +158,12 @@ def test_the_hessian_of_a_quadratic_is_its_mean_curvature():
 def test_hessian_vector_products_are_differences_of_gradients(tiny):
     """The top eigenvalue of the whole Hessian, built column by column."""
     run = run_parts("fedavg", tiny, diagnose="hessian(steps=500, tolerance=1e-6)", rounds=1)
-    site, flat = run.setup.site, run.setup.site.model.twin()
+    runtime, flat = run.setup.runtime, run.setup.runtime.model.twin()
     x, y = (torch.cat([tiny.train(k)[i] for k in range(4)]) for i in (0, 1))
     module = copy.deepcopy(flat.module).double()
 
     def loss(vector):
-        entries = {e.name: vector[e.place].view(e.shape) for e in site.plan.layout.entries}
+        entries = {e.name: vector[e.place].view(e.shape) for e in runtime.plan.layout.entries}
         return nn.functional.cross_entropy(torch.func.functional_call(module, entries, (x.double(),)), y)
 
     H = torch.autograd.functional.hessian(loss, run.vector.double())
@@ -173,11 +173,11 @@ def test_hessian_vector_products_are_differences_of_gradients(tiny):
 # ---- another data set, confusion -----------------------------------------------------------------------------------
 
 
-def test_a_test_set_cannot_be_told_from_itself_and_a_far_one_can(tiny):
+def test_a_test_set_cannot_be_told_from_itself_and_a_far_one_can(tiny, monkeypatch):
     federation = copy.copy(tiny)
-    federation.ood = ("itself", tiny.test_x)
+    monkeypatch.setattr("undrift.evaluate.options.other_set", lambda *_: ("itself", tiny.test_x))
     run = run_parts("fedavg", federation, diagnose="ood", rounds=1)
-    found = {m: v for m, v in run.vault.record.all("SELECT metric, value FROM metrics WHERE data='ood'")}
+    found = {m: v for m, v in run.store.record.all("SELECT metric, value FROM metrics WHERE data='ood'")}
     assert len(found) == 14
     assert all(value == 0.5 for metric, value in found.items() if metric.startswith("auroc:"))
     assert all(value >= 0.95 for metric, value in found.items() if metric.startswith("fpr95:"))
@@ -207,15 +207,15 @@ def test_looking_changes_nothing(tiny, method):
     else:
         federation = tiny
     plain = run_parts(method, federation, **more)
-    looked = run_parts(method, federation, diagnose=EVERY, **more)
-    assert torch.equal(plain.vector, looked.vector)
+    samples_scored = run_parts(method, federation, diagnose=EVERY, **more)
+    assert torch.equal(plain.vector, samples_scored.vector)
     for stage, data in (("G", "global"), ("L1", "own"), ("L2", "own")):
-        assert plain.metrics(stage, data) == looked.metrics(stage, data)
-    assert numbers(looked, "gradient_norm_squared")[2, None] > 0
+        assert plain.metrics(stage, data) == samples_scored.metrics(stage, data)
+    assert numbers(samples_scored, "gradient_norm_squared")[2, None] > 0
 
 
 def test_processes_find_what_inline_finds(tiny, tmp_path):
-    from undrift.result import rows_of
+    from undrift.store.record import rows_of
 
     found = []
     for engine in ("inline", "processes"):
@@ -268,7 +268,7 @@ def test_an_other_set_of_another_shape_is_refused_with_those_that_fit(tmp_path):
 
 def test_another_set_is_standardised_as_the_training_data():
     from undrift.data.dataset import DataSet
-    from undrift.evaluate.asked import other_set
+    from undrift.evaluate.options import other_set
 
     federation = ud.federate("digits", "iid", 3)
     x = np.full((6, 1, 8, 8), 255, dtype=np.uint8)

@@ -8,8 +8,8 @@ import pytest
 import undrift as ud
 from undrift.cli import command
 from undrift.evaluate.views import share_below
-from undrift.study import clients, pictures
-from undrift.study.run_page import sections
+from undrift.report import clients, pictures
+from undrift.report.run_page import sections
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from sklearn import metrics as reference
 from torch.nn import functional as F
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.evaluate.metrics import auroc, calibration_error, confusion, fpr_at, metrics, two_set_auroc
-from undrift.site import cross_entropy
-from undrift.study.summary import spread
+from undrift.experiment.summary import spread
+from undrift.round.runtime import cross_entropy
 from undrift.testing import run_parts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 pytestmark = pytest.mark.data
 QUICK = {"partition": "resample(300)", "clients": 4, "rounds": 2, "cohort": 1.0, "epochs": 1, "out": False}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.testing import run_parts, small_network
 
 SHARED = {"model": "mlp(8)", "rounds": 2, "cohort": 1.0, "out": False, "clients": 10, "partition": "dirichlet(0.5)"}

@@ -24,7 +24,7 @@ import pytest
 
 import undrift as ud
 from undrift.deploy.init import init
-from undrift.result import rows_of
+from undrift.store.record import rows_of
 
 BIN = Path(sys.executable).parent
 SITES = ("berlin", "oslo", "turin")
@@ -58,10 +58,10 @@ class Loopback:
         self.folder, self.app = folder, folder / "app"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
-        self.home = folder / "flower"
-        self.home.mkdir()
+        self.site_store = folder / "flower"
+        self.site_store.mkdir()
         self.env = {
-            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.home),
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.site_store),
             "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4", "UNDRIFT_CHECKPOINT_EVERY": "1",
         }  # fmt: skip
@@ -119,7 +119,7 @@ class Loopback:
     def superlink(self) -> None:
         self.port = self.port or free_port()
         place = self.app / "keys"
-        (self.home / "config.toml").write_text(
+        (self.site_store / "config.toml").write_text(
             f'[superlink.undrift]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{place / "ca.crt"}"\n'
         )
         self.start(

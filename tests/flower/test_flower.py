@@ -111,9 +111,9 @@ def test_whatever_sites_do_the_run_completes_with_the_others_and_nothing_is_lost
     for site in sites:
         assert (loopback.home_of(site) / "personal.safetensors").exists()
     # Turin came back with the state it had, and c is the mean of the committed c_k on the sites' own disks.
-    versions = {number: result.world.versions["state", number] for number in range(3)}
+    versions = {number: result.server_state.versions["state", number] for number in range(3)}
     assert versions == dict.fromkeys(range(3), 4)
-    c = result.world.memories["objective.scaffold"]
+    c = result.server_state.memories["objective.scaffold"]
     states = [loopback.home_of(site) / "states" / f"{versions[k]:08d}.safetensors" for k, site in enumerate(sites)]
     controls = [trees.load(path.read_bytes())["parts"]["objective.scaffold"] for path in states]
     assert torch.allclose(c, torch.stack(controls).mean(0), atol=1e-5)
@@ -133,10 +133,10 @@ def test_fashion_mnist_equals_the_simulation_with_a_site_that_only_judges(loopba
     simulated = simulate(data="fashion-mnist", model="lenet5", rounds=2, clients=5, only=3)
     result = ud.load(loopback.folder / "run")
     assert torch.equal(result.vector, simulated.vector)
-    judged = result.rows(
+    evaluated = result.rows(
         "SELECT stage FROM metrics WHERE client = 3 AND round = 1 AND metric = 'accuracy' ORDER BY stage"
     )
-    assert judged == [("G",), ("L1",)]
+    assert evaluated == [("G",), ("L1",)]
     x = torch.randn(2, 1, 28, 28)
     assert torch.equal(ud.load(loopback.home_of("geneva")).model(x), simulated.model(x))
     assert any(detail == "lima did not answer the roll call" for *_, detail in loopback.events())
@@ -150,14 +150,14 @@ def test_messages_become_flower_records_and_back():
     import numpy as np
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    from undrift.declare import Malformed
-    from undrift.deploy.parcel import Parcel
+    from undrift.contract.declare import Malformed
+    from undrift.deploy.envelope import Envelope
     from undrift.deploy.wire import parcel_of, records
 
-    parcel = Parcel({"kind": "orders", "x": 0.1}, {"v": torch.randn(7), "n": torch.arange(3)})
-    again = parcel_of(records(parcel))
-    assert again.head == parcel.head
-    assert all(torch.equal(again.arrays[name], parcel.arrays[name]) for name in ("v", "n"))
+    envelope = Envelope({"kind": "orders", "x": 0.1}, {"v": torch.randn(7), "n": torch.arange(3)})
+    again = parcel_of(records(envelope))
+    assert again.head == envelope.head
+    assert all(torch.equal(again.arrays[name], envelope.arrays[name]) for name in ("v", "n"))
     pickled = RecordDict({"head": ConfigRecord({"text": "{}"}), "arrays": ArrayRecord({"v": Array(np.zeros(3))})})
     with pytest.raises(Malformed, match="serialised as"):
         parcel_of(pickled)

@@ -48,5 +48,5 @@ def test_the_commands_of_the_guide_run_as_printed(loopback, tmp_path):
     assert "Sequential" in said or "Linear" in said
     assert ud.load(tmp_path / "first").summary["rounds"] == 2
     for site in ("berlin", "oslo", "turin"):
-        (home,) = (tmp_path / site / "undrift").iterdir()
-        assert (home / "personal.safetensors").exists()
+        (site_store,) = (tmp_path / site / "undrift").iterdir()
+        assert (site_store / "personal.safetensors").exists()

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from undrift import testing
-from undrift.compose import method
-from undrift.context import Batch, Plan, Replies
-from undrift.options import from_keywords
-from undrift.setup import prepare
-from undrift.streams import torch_stream
+from undrift.contract.context import Batch, Plan, Replies
+from undrift.core.streams import torch_stream
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.methods.naming import method
 
 
 @pytest.fixture(scope="session")
@@ -76,8 +76,8 @@ def replies() -> Callable[..., Replies]:
     def make(m: int, **facts: Any) -> Replies:
         zeros = [torch.zeros(1)] * m
         given = {
-            "ids": list(range(m)), "n": [1] * m, "vectors": zeros, "sent": zeros, "steps": [1] * m, "a": [1.0] * m,
-            "loss": [1.0] * m, "last": [1.0] * m, "messages": [{} for _ in range(m)],
+            "ids": list(range(m)), "n": [1] * m, "vectors": zeros, "sent": zeros, "steps": [1] * m, "effective_steps": [1.0] * m,
+            "loss": [1.0] * m, "last": [1.0] * m, "client_messages": [{} for _ in range(m)],
         }  # fmt: skip
         return Replies(**{**given, **facts})
 

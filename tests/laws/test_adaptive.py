@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from undrift import server as servers
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import server as servers
 from undrift.testing import run_parts, small_network
 
 CHANGES = (1.0, -2.0, 0.001)
@@ -34,7 +34,7 @@ def by_hand(second, lr=0.1, beta1=0.9, tau=1e-3):
 def test_three_steps_by_hand(part, second, server, replies, planned):
     plan = planned()
     window = server(plan=plan, vector=torch.full((plan.layout.n,), 0.5))
-    window.memory = part.memory(window)
+    window.memory = part.init_server(window)
     for change in CHANGES:
         window.vector = part.step(window, window.vector + change, replies(2))
     assert window.vector[0].item() == pytest.approx(by_hand(second), rel=1e-4)
@@ -45,7 +45,7 @@ def test_fedadam_has_no_bias_correction(server, replies, planned):
     # Δ = 1 twice: m = 0.1, 0.19 and v = 0.01, 0.0199, so the second step is η·0.19/0.14107 = 1.347η; torch's Adam: η
     plan, part = planned(), servers.fedadam(lr=1.0, tau=1e-9)
     window = server(plan=plan, vector=torch.zeros(plan.layout.n))
-    window.memory = part.memory(window)
+    window.memory = part.init_server(window)
     first = part.step(window, window.vector + 1, replies(2))
     second = part.step(window, window.vector + 1, replies(2))
     assert first[0].item() == pytest.approx(1.0, rel=1e-5)

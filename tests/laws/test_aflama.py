@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from undrift import weighting
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.core.vector import Flat
+from undrift.methods import weighting
 from undrift.testing import run_parts, small_network
-from undrift.vector import Flat
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from undrift import personalize
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import personalize
 from undrift.testing import quadratics, run_parts, small_network
 
 
@@ -89,15 +89,18 @@ def test_a_slope_that_is_not_finite_keeps_alpha(job, batch):
             return torch.zeros(1)
 
     scratch = {"twin": Broken(), "alpha": torch.tensor(0.4), "moves": True}
-    personalize.apfl().also(batch(torch.zeros(2, 1), gradient=torch.ones(1)), job(), scratch)
+    personalize.apfl().after_step(batch(torch.zeros(2, 1), gradient=torch.ones(1)), job(), scratch)
     assert scratch["alpha"].item() == pytest.approx(0.4)
 
 
 def test_what_an_apfl_client_holds(job):
     own = {"v": torch.tensor([3.0]), "alpha": 0.25}
     trained = torch.tensor([1.0])
-    assert personalize.apfl().holds(job(), own, trained) == [(1.0, own["v"])]
-    assert personalize.apfl(variant="official").holds(job(), own, trained) == [(0.25, own["v"]), (0.75, trained)]
+    assert personalize.apfl().personal_models(job(), own, trained) == [(1.0, own["v"])]
+    assert personalize.apfl(variant="official").personal_models(job(), own, trained) == [
+        (0.25, own["v"]),
+        (0.75, trained),
+    ]
 
 
 def test_the_personal_model_is_trained_on_the_plain_loss(tiny):

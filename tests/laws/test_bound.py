@@ -10,12 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift import weighting
+from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
-from undrift.errors import BadRequest
-from undrift.loop import Loop
+from undrift.methods import weighting
+from undrift.methods.weighting.bound import bounds, eta, jsd, jsd_of
 from undrift.testing import run_parts, tiny
-from undrift.weighting.bound import bounds, eta, jsd, jsd_of
 
 GRID = torch.linspace(0.02, 0.2, 10, dtype=torch.float64)
 
@@ -137,12 +136,12 @@ def test_the_jsd_closed_form_is_the_divergence():
 
 
 def test_weights_are_inverse_and_controls_are_what_they_say(server, replies):
-    cohort = replies(3, n=[10, 20, 40], messages=[{"spread": s} for s in (0.5, 1.0, 2.0)])
+    cohort = replies(3, n=[10, 20, 40], client_messages=[{"spread": s} for s in (0.5, 1.0, 2.0)])
     assert weighting.bound().weights(server(), cohort).tolist() == [2.0, 1.0, 0.5]
     assert weighting.bound(invert="n_over_eta").weights(server(), cohort).tolist() == [20.0, 20.0, 20.0]
     dealt = weighting.bound(invert="permuted").weights(server(), cohort)
     assert sorted(dealt.tolist()) == [0.5, 1.0, 2.0]
-    turned = replace(cohort, ids=cohort.ids[::-1], n=cohort.n[::-1], messages=cohort.messages[::-1])
+    turned = replace(cohort, ids=cohort.ids[::-1], n=cohort.n[::-1], client_messages=cohort.client_messages[::-1])
     assert torch.equal(weighting.bound(invert="permuted").weights(server(), turned).flip(0), dealt)
 
 
@@ -171,19 +170,19 @@ def test_controls_run(invert):
 
 def test_held_out_samples_are_the_same_in_every_round_and_never_all(job):
     part = weighting.bound(on="held", share=0.3)
-    assert torch.equal(part.reserve(job(n=10)), part.reserve(job(n=10, round=5)))
-    assert [len(part.reserve(job(n=n))) for n in (1, 2, 3, 10, 100)] == [0, 1, 1, 3, 30]
-    assert len(weighting.bound().reserve(job(n=10))) == 0
+    assert torch.equal(part.hold_out(job(n=10)), part.hold_out(job(n=10, round=5)))
+    assert [len(part.hold_out(job(n=n))) for n in (1, 2, 3, 10, 100)] == [0, 1, 1, 3, 30]
+    assert len(weighting.bound().hold_out(job(n=10))) == 0
 
 
 @pytest.mark.parametrize(("options", "share"), [("", 1.0), ("when=after", 1.0), ("on=held", 0.2)])
 def test_it_costs_one_pass_over_what_it_measures_and_sends_one_number(tiny, options, share):
     run = run_parts(f"bound({options})", tiny, rounds=1)
-    loop = Loop(run.setup, Inline(run.setup.site, run.vault.states), run.vault)
-    world = loop.begin()
-    (reply,) = loop.engine.map(loop.orders(world, loop.desktop(world), [0]))
-    assert reply.looked == round(share * run.setup.federation.sizes[0])
-    assert list(reply.messages["weighting.bound"]) == ["spread"]
+    loop = run.setup.loop(Inline(run.setup.runtime, run.store.states), run.store)
+    server_state = loop.begin()
+    (reply,) = loop.engine.map(loop.orders(loop.open_round(server_state), [0]))
+    assert reply.samples_scored == round(share * run.setup.federation.sizes[0])
+    assert list(reply.client_messages["weighting.bound"]) == ["spread"]
 
 
 def test_it_says_when_it_measures_the_received_model():

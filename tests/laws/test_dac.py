@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from undrift import scores, weighting
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import scores, weighting
 from undrift.testing import run_parts
 
 N = [1, 2, 5]
@@ -17,7 +17,7 @@ N = [1, 2, 5]
 @pytest.fixture
 def shares(server, replies, planned):
     def make(values, n=N, ids=None, classes=10, **options):
-        facts = {"n": n, "messages": [{"phi": value} for value in values], "ids": ids or list(range(len(n)))}
+        facts = {"n": n, "client_messages": [{"phi": value} for value in values], "ids": ids or list(range(len(n)))}
         raw = weighting.flood(**options).weights(server(plan=planned(classes=classes)), replies(len(n), **facts))
         return (raw / raw.sum()).tolist()
 
@@ -84,12 +84,12 @@ def test_confidence_is_that_of_the_trained_model_on_the_whole_training_set(tiny)
     # With one client the mean is its trained model, so its confidence can be measured afterwards.
     run = run_parts("weighting.flood", tiny, rounds=1, selection="list([2])", cohort=None)
     ((_, client, phi),) = run.notes("phi")
-    site = run.setup.site
-    x, _ = site.train(2)
-    site.model.load(run.vector)
-    site.model.module.eval()
+    runtime = run.setup.runtime
+    x, _ = runtime.train(2)
+    runtime.model.load(run.vector)
+    runtime.model.module.eval()
     assert client == 2
-    assert phi == pytest.approx(scores.energy(site.model(x)).mean().item(), rel=1e-5)
+    assert phi == pytest.approx(scores.energy(runtime.model(x)).mean().item(), rel=1e-5)
 
 
 def test_alpha_zero_is_fedavg_bit_for_bit(tiny):
@@ -98,7 +98,7 @@ def test_alpha_zero_is_fedavg_bit_for_bit(tiny):
 
 def test_one_pass_over_the_data_and_one_number_are_its_cost(tiny):
     part = weighting.flood()
-    assert list(part.sends) == ["phi"]
+    assert list(part.uplink) == ["phi"]
     assert part.needs == ()
     assert weighting.flood(score="ash-p").needs == ("features",)
 

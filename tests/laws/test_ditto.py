@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import personalize
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import personalize
 from undrift.testing import quadratics, run_parts
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import weighting
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import weighting
 
 
 def test_weights_by_hand(server, replies):

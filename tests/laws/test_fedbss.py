@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from undrift import sampling, testing
-from undrift.errors import BadRequest
+from undrift import testing
+from undrift.core.errors import BadRequest
+from undrift.methods import sampling
 from undrift.testing import run_parts
 
 
@@ -36,13 +37,13 @@ def client(job, planned):
 
 
 def picks(part, client, epochs=10):
-    course = part.begin(client, None, {})
-    return [part.pick(client, course, epoch).tolist() for epoch in range(epochs)]
+    course = part.before_training(client, None, {})
+    return [part.epoch_indices(client, course, epoch).tolist() for epoch in range(epochs)]
 
 
 def test_the_boundary_is_the_loss_of_the_most_uncertain_sample(client):
     at = client([0.1, 0.9, 0.5, 2.0, 1.0], u=[0.1, 0.2, 0.8, 0.3, 0.4])  # the third is the most uncertain
-    _, unbiased, _ = sampling.fedbss(T1=0).begin(at, None, {})
+    _, unbiased, _ = sampling.fedbss(T1=0).before_training(at, None, {})
     assert unbiased == 2  # 0.1 and 0.5
     assert at.notes["S_mid"] == pytest.approx(0.5)
     assert at.notes["biased"] == pytest.approx(3 / 5)
@@ -50,13 +51,13 @@ def test_the_boundary_is_the_loss_of_the_most_uncertain_sample(client):
 
 def test_the_biased_set_is_noted_by_class_and_the_survey_by_a_few_samples(client):
     at = client([0.1, 0.9, 0.5, 2.0, 1.0], u=[0.1, 0.2, 0.8, 0.3, 0.4])  # labels 0 1 2 0 1; V = 1, 4, 3
-    sampling.fedbss(T1=0).begin(at, None, {})
+    sampling.fedbss(T1=0).before_training(at, None, {})
     assert at.notes["biased_labels"].tolist() == [1, 2, 0]
     survey = at.notes["survey"]
     assert survey["loss"] == pytest.approx([0.1, 0.5, 0.9, 1.0, 2.0])
     assert survey["uncertainty"] == pytest.approx([0.1, 0.8, 0.2, 0.4, 0.3], abs=1e-4)
     many = client([float(k) for k in range(101)] + [math.nan])
-    sampling.fedbss(T1=0).begin(many, None, {})
+    sampling.fedbss(T1=0).before_training(many, None, {})
     # 16 of the 101 finite ones, evenly spaced by rank: 0, 100/15, …, 100
     assert many.notes["survey"]["loss"] == [float(round(100 * i / 15)) for i in range(16)]
 
@@ -93,13 +94,13 @@ def test_filter_takes_the_unbiased_only(client):
 
 def test_ties_of_uncertainty_take_the_smallest_loss(client):
     at = client([3.0, 1.0, 2.0, 4.0], u=[0.5, 0.5, 0.5, 0.1])
-    assert sampling.fedbss(T1=0).begin(at, None, {})[1] == 1
+    assert sampling.fedbss(T1=0).before_training(at, None, {})[1] == 1
     assert at.notes["S_mid"] == 1.0
 
 
 def test_a_boundary_at_the_smallest_loss_is_enlarged_to_a_batch_and_noted(client):
     at = client([1.0, 2.0, 3.0, 4.0, 5.0], u=[0.9, 0.1, 0.1, 0.1, 0.1], batch=3)
-    assert sampling.fedbss(T1=0).begin(at, None, {})[1] == 3
+    assert sampling.fedbss(T1=0).before_training(at, None, {})[1] == 3
     assert at.notes["enlarged_from"] == 1
     one = client([1.0], batch=32)
     assert picks(sampling.fedbss(T1=0), one) == [[0]] * 10
@@ -107,7 +108,7 @@ def test_a_boundary_at_the_smallest_loss_is_enlarged_to_a_batch_and_noted(client
 
 def test_a_loss_that_is_not_finite_comes_last_and_never_sets_the_boundary(client):
     at = client([math.nan, 1.0, math.inf, 0.5], u=[0.9, 0.8, 0.9, 0.1])
-    order, unbiased, _ = sampling.fedbss(T1=0).begin(at, None, {})
+    order, unbiased, _ = sampling.fedbss(T1=0).before_training(at, None, {})
     assert order.tolist() == [3, 1, 0, 2]
     assert unbiased == 2
     assert picks(sampling.fedbss(T1=0), client([math.nan] * 3)) == [[0, 1, 2]] * 10
@@ -118,9 +119,9 @@ def test_other_boundaries_by_hand(client, planned):
         [0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], u=[0.1, 0.2, 0.3, 0.4, 0.9, 0.8, 0.7, 0.1, 0.1, 0.1]
     )
     count = {
-        "ratio": sampling.fedbss(T1=0, boundary="ratio", level=0.7).begin(at, None, {})[1],
-        "loss": sampling.fedbss(T1=0, boundary="loss", level=0.35).begin(at, None, {})[1],
-        "top": sampling.fedbss(T1=0, boundary="top", level=3).begin(at, None, {})[1],  # median of 5, 6, 7
+        "ratio": sampling.fedbss(T1=0, boundary="ratio", level=0.7).before_training(at, None, {})[1],
+        "loss": sampling.fedbss(T1=0, boundary="loss", level=0.35).before_training(at, None, {})[1],
+        "top": sampling.fedbss(T1=0, boundary="top", level=3).before_training(at, None, {})[1],  # median of 5, 6, 7
     }
     assert count == {"ratio": 7, "loss": 3, "top": 6}
     assert sampling.fedbss(boundary="ratio").resolve(planned()).level == 0.7
@@ -148,7 +149,7 @@ def test_the_warm_up_is_uniform_averaging_bit_for_bit_and_then_it_differs(tiny):
 
 def test_with_one_epoch_it_is_plain_training_and_warns(tiny):
     run = run_parts("fedbss(T1=0)", tiny, epochs=1)
-    assert [("one local epoch" in sentence) for sentence in run.setup.said] == [True]
+    assert [("one local epoch" in sentence) for sentence in run.setup.notices] == [True]
     easiest = run_parts("fedavg-uniform", tiny, epochs=1)
     assert torch.allclose(run.vector, easiest.vector, atol=0.2)  # the same samples, shuffled from another order
     assert run.notes("S_mid")
@@ -165,12 +166,12 @@ def test_the_biased_set_holds_no_sample_that_is_classified_clearly(tiny):
     # ℓ_i ≤ −ln(max p* − min p*) for every correct i, p* the most uncertain sample's softmax, as far as ℓ* allows:
     # a correct sample's p_y is its largest probability, and max p − min p is at least the most uncertain one's.
     run = run_parts("fedbss(T1=0)", tiny, rounds=1)
-    site = run.setup.site
+    runtime = run.setup.runtime
     for client in range(4):
-        x, y = site.train(client)
-        site.model.load(site.initial)
-        site.model.module.eval()
-        p = site.model(x).softmax(1)
+        x, y = runtime.train(client)
+        runtime.model.load(runtime.initial)
+        runtime.model.module.eval()
+        p = runtime.model(x).softmax(1)
         gap = (p.amax(1) - p.amin(1)).min()
         correct = p.argmax(1) == y
         assert (-p[correct, y[correct]].log() <= -gap.log() + 1e-6).all()

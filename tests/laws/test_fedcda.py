@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from undrift import combine
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
 from undrift.testing import run_parts
 
 
@@ -24,8 +24,8 @@ def test_one_cached_model_and_absent_clients_average_the_latest_of_all_seen(tiny
     # Round by round: the mean of every client's latest model, absent ones included.
     run = run_parts("fedcda(K=1, warmup=0)", tiny, rounds=6, cohort=2)
     kind = "shelf/combine.fedcda"
-    seen = sorted(client for key, client in run.world.versions if key == kind)
-    rows = [run.vault.states.get(kind, k, run.world.versions[kind, k]) for k in seen]
+    seen = sorted(client for key, client in run.server_state.versions if key == kind)
+    rows = [run.store.states.get(kind, k, run.server_state.versions[kind, k]) for k in seen]
     assert all(len(row["models"]) == 1 for row in rows)
     mean = torch.stack([row["models"][0].double() for row in rows]).mean(0)
     assert torch.allclose(run.vector.double(), mean, rtol=0, atol=1e-6)
@@ -83,7 +83,7 @@ def test_groups_are_searched_in_turn_with_later_ones_left_out(server, planned):
 def test_rows_keep_the_last_k_models_and_memory_their_sum(tiny):
     run = run_parts("fedcda(K=2, warmup=1)", tiny, rounds=5, cohort=3)
     kind = "shelf/combine.fedcda"
-    rows = [run.vault.states.get(kind, k, run.world.versions[kind, k]) for k in range(4)]
+    rows = [run.store.states.get(kind, k, run.server_state.versions[kind, k]) for k in range(4)]
     assert all(1 <= len(row["models"]) <= 2 for row in rows)
     total = sum(row["models"][row["choice"]].double() for row in rows)
     assert torch.allclose(run.memory["total"], total, rtol=0, atol=1e-9)
@@ -93,7 +93,7 @@ def test_rows_keep_the_last_k_models_and_memory_their_sum(tiny):
 def test_a_lost_reply_is_never_cached(tiny):
     run = run_parts("fedcda(warmup=0)", tiny, rounds=1, lose={(0, 2)})
     assert run.memory["seen"] == 3
-    assert ("shelf/combine.fedcda", 2) not in run.world.versions
+    assert ("shelf/combine.fedcda", 2) not in run.server_state.versions
 
 
 def test_weights_and_bad_values_are_refused(tiny):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
 from undrift.testing import run_parts
 
 
@@ -55,7 +55,7 @@ def test_beta_zero_is_plain_training_bit_for_bit(tiny):
 
 def test_it_lowers_the_correlation_of_features(tiny):
     def correlation(run):
-        flat = run.setup.site.spare(0)
+        flat = run.setup.runtime.spare(0)
         flat.load(run.vector)
         flat.watch()
         flat(tiny.x)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
 from undrift.testing import quadratics, run_parts
 
 
@@ -34,7 +34,7 @@ def test_what_is_sent_is_the_judged_mean_plus_the_mean_of_all_h(tiny):
     h = torch.stack([run.state(client) for client in range(tiny.clients)]).mean(0)
     assert torch.allclose(run.memory["h"], h, rtol=0, atol=1e-6)
     assert torch.allclose(run.sent[:nP], run.vector[:nP] + h, rtol=0, atol=1e-6)
-    assert torch.equal(run.memory["judged"], run.vector)
+    assert torch.equal(run.memory["evaluated"], run.vector)
 
 
 def test_buffers_are_the_plain_mean(tiny):
@@ -58,21 +58,21 @@ def test_gradient_is_that_of_the_regulariser_by_finite_differences(job, planned)
 
     part, client = objectives.feddyn(alpha=0.2), job(plan=plan, received=received, n=9)
     G = torch.zeros(nP, dtype=torch.float64)
-    part.gradient(P[:nP], G, None, client, part.begin(client, h[:nP], {}))
+    part.gradient(P[:nP], G, None, client, part.before_training(client, h[:nP], {}))
     slope = (term(P + step * way) - term(P - step * way)) / (2 * step)
     assert torch.dot(G, way[:nP]).item() == pytest.approx(slope, rel=1e-6)
-    assert part.pull(client) == pytest.approx(0.7)
+    assert part.proximal_strength(client) == pytest.approx(0.7)
 
 
 def test_the_pull_on_tiny_clients_is_capped_and_noted_and_the_cap_can_be_lifted(job, planned):
     plan = planned(total=400, clients=4)
     small = job(plan=plan, n=1, received=torch.zeros(plan.layout.n))
-    assert objectives.feddyn(alpha=0.01).pull(small) == pytest.approx(0.1)  # 10 α instead of 100 α
-    assert objectives.feddyn(alpha=0.01, cap=None).pull(small) == pytest.approx(1.0)
-    objectives.feddyn(alpha=0.01).begin(small, torch.zeros(plan.layout.nP), {})
+    assert objectives.feddyn(alpha=0.01).proximal_strength(small) == pytest.approx(0.1)  # 10 α instead of 100 α
+    assert objectives.feddyn(alpha=0.01, cap=None).proximal_strength(small) == pytest.approx(1.0)
+    objectives.feddyn(alpha=0.01).before_training(small, torch.zeros(plan.layout.nP), {})
     assert small.notes == {"capped": pytest.approx(0.1)}
     large = job(plan=plan, n=100, received=torch.zeros(plan.layout.n))
-    objectives.feddyn(alpha=0.01).begin(large, torch.zeros(plan.layout.nP), {})
+    objectives.feddyn(alpha=0.01).before_training(large, torch.zeros(plan.layout.nP), {})
     assert large.notes == {}
 
 

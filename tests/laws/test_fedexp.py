@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import combine
-from undrift import server as servers
-from undrift.compose import method
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
+from undrift.methods import server as servers
+from undrift.methods.naming import method
 from undrift.testing import quadratics, run_parts, small_network
 
 
@@ -26,7 +26,7 @@ def stepped(server, replies, changes, weights, planned, round=0, decay=1.0, **fi
     mixed = part.combine(window, cohort, weights)
     new = part.step(window, mixed, cohort)
     window.vector = new
-    return new, part.judged(window), window.notes[-1][1]
+    return new, part.evaluated(window), window.notes[-1][1]
 
 
 def test_the_factor_by_hand(server, replies, planned):
@@ -38,10 +38,10 @@ def test_the_factor_by_hand(server, replies, planned):
     _, _, factor = stepped(server, replies, [[3.0], [-1.0]], [0.25, 0.75], planned, epsilon=1.0)
     assert factor == pytest.approx(1.5)
     # (4, 1) and (−2, 1), halves: Δ̄ = (1, 1), Σp‖Δ‖² = 17/2 + 5/2 = 11; 11/(2·(2 + 0.5)) = 2.2
-    new, judged, factor = stepped(server, replies, [[4.0, 1.0], [-2.0, 1.0]], [0.5, 0.5], planned, epsilon=0.5)
+    new, evaluated, factor = stepped(server, replies, [[4.0, 1.0], [-2.0, 1.0]], [0.5, 0.5], planned, epsilon=0.5)
     assert factor == pytest.approx(2.2)
     assert new[:2].tolist() == pytest.approx([2.2, 2.2])
-    assert judged[:2].tolist() == pytest.approx([1.1, 1.1])  # the mean with the iterate before, 0
+    assert evaluated[:2].tolist() == pytest.approx([1.1, 1.1])  # the mean with the iterate before, 0
 
 
 def test_epsilon_decays_with_the_square_of_the_rate(server, replies, planned):

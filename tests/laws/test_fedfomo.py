@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from undrift import personalize
-from undrift.declare import read
-from undrift.errors import BadRequest
+from undrift.contract.declare import read
+from undrift.core.errors import BadRequest
+from undrift.methods import personalize
 from undrift.testing import run_parts
 
 
@@ -20,7 +20,9 @@ def test_fedfomo_weights_by_hand_for_three_clients(job, planned):
     layout = SimpleNamespace(trainable=lambda vector: vector[:1])
     models = {1: torch.tensor([3.0, 9.0]), 4: torch.tensor([-4.0, 9.0]), 7: torch.tensor([5.0, 1.0])}
     client = job(plan=SimpleNamespace(layout=layout), loss=lambda vector, on="train": losses[vector[0].item()])
-    scratch = personalize.fedfomo().begin(client, {"old": torch.zeros(2), "own": torch.ones(2)}, {"models": models})
+    scratch = personalize.fedfomo().before_start(
+        client, {"old": torch.zeros(2), "own": torch.ones(2)}, {"models": models}
+    )
     assert scratch["raw"] == pytest.approx({1: 0.5, 4: -0.25, 7: 0.2}, abs=1e-5)
     weights = {"1": 5 / 7, "4": 0.0, "7": 2 / 7}
     assert client.notes["weights"] == pytest.approx(weights, abs=1e-5)
@@ -32,11 +34,13 @@ def test_fedfomo_keeps_its_own_model_where_nobody_helps(job):
     client = job(plan=SimpleNamespace(layout=layout), loss=lambda vector, on="train": vector.item())
     own = torch.tensor([0.5])
     state = {"old": torch.zeros(1), "own": own}
-    scratch = personalize.fedfomo().begin(client, state, {"models": {3: torch.ones(1), 5: torch.tensor([math.inf])}})
+    scratch = personalize.fedfomo().before_start(
+        client, state, {"models": {3: torch.ones(1), 5: torch.tensor([math.inf])}}
+    )
     assert scratch["start"] is own
     assert scratch["raw"][3] < 0
     assert scratch["raw"][5] == 0.0  # not finite counts as nothing
-    assert personalize.fedfomo().begin(client, state, {})["start"] is own
+    assert personalize.fedfomo().before_start(client, state, {})["start"] is own
 
 
 def test_fedfomo_judges_on_training_data_where_none_is_held_out(job):
@@ -48,14 +52,16 @@ def test_fedfomo_judges_on_training_data_where_none_is_held_out(job):
 
     layout = SimpleNamespace(trainable=lambda vector: vector)
     client = job(plan=SimpleNamespace(layout=layout), loss=loss)
-    personalize.fedfomo().begin(client, {"old": torch.ones(1), "own": torch.ones(1)}, {"models": {1: torch.zeros(1)}})
+    personalize.fedfomo().before_start(
+        client, {"old": torch.ones(1), "own": torch.ones(1)}, {"models": {1: torch.zeros(1)}}
+    )
     assert seen == ["held", "train", "train"]
 
 
 def test_fedfomo_holds_out_a_fifth_and_always_the_same(job):
     part = personalize.fedfomo()
-    assert [len(part.reserve(job(n=n))) for n in (1, 4, 5, 24, 100)] == [0, 0, 1, 4, 20]
-    assert torch.equal(part.reserve(job(n=50, round=3)), part.reserve(job(n=50, round=4)))
+    assert [len(part.hold_out(job(n=n))) for n in (1, 4, 5, 24, 100)] == [0, 0, 1, 4, 20]
+    assert torch.equal(part.hold_out(job(n=50, round=3)), part.hold_out(job(n=50, round=4)))
 
 
 def test_fedfomo_sends_the_most_liked_models_that_exist(server):
@@ -65,25 +71,25 @@ def test_fedfomo_sends_the_most_liked_models_that_exist(server):
         5: {"model": torch.tensor([5.0]), "likes": {"5": 1.0}},
     }  # fmt: skip
     window = server(shelf=shelf)
-    assert list(personalize.fedfomo(M=2).brief(window, 0)["models"]) == [3, 0]  # 9 has no model yet
-    assert list(personalize.fedfomo(M=3).brief(window, 0)["models"]) == [3, 0, 5]  # 0 beats −1
-    assert personalize.fedfomo().brief(server(), 0) == {"models": {}}
+    assert list(personalize.fedfomo(M=2).message_for(window, 0)["models"]) == [3, 0]  # 9 has no model yet
+    assert list(personalize.fedfomo(M=3).message_for(window, 0)["models"]) == [3, 0, 5]  # 0 beats −1
+    assert personalize.fedfomo().message_for(server(), 0) == {"models": {}}
     # a newcomer likes nobody: a seeded draw decides, the same one every time
-    drawn = list(personalize.fedfomo(M=2).brief(window, 8)["models"])
-    assert drawn == list(personalize.fedfomo(M=2).brief(window, 8)["models"])
+    drawn = list(personalize.fedfomo(M=2).message_for(window, 8)["models"])
+    assert drawn == list(personalize.fedfomo(M=2).message_for(window, 8)["models"])
 
 
 def test_fedfomo_adds_raw_likes_to_a_row_that_starts_as_identity(server, replies):
     window, part = server(), personalize.fedfomo()
     for likes in ({}, {4: -0.5, 1: 0.25}, {4: 0.75}):
-        part.gather(window, replies(1, ids=[1], messages=[{"likes": likes}]))
+        part.receive(window, replies(1, ids=[1], client_messages=[{"likes": likes}]))
     assert window.shelf[1]["likes"] == {"1": 1.25, "4": 0.25}
 
 
 def test_fedfomo_first_round_is_local_training_on_four_fifths(tiny):
     run = run_parts("fedfomo", tiny, rounds=1)
     assert run.events == []
-    initial = run.setup.site.initial
+    initial = run.setup.runtime.initial
     for client in range(4):
         assert torch.equal(run.state(client)["old"], initial)
         assert not torch.equal(run.state(client)["own"], initial)
@@ -95,7 +101,7 @@ def test_fedfomo_runs_and_likes_travel(tiny):
     assert all(len(value) <= 2 for value in weights)
     assert any(sum(value.values()) == pytest.approx(1) for value in weights)
     message = {"likes": {1: 0.5}}
-    assert read("fedfomo", personalize.fedfomo().sends, message, run.setup.plan, torch.clone) == message
+    assert read("fedfomo", personalize.fedfomo().uplink, message, run.setup.plan, torch.clone) == message
 
 
 def test_bad_values_of_fedfomo_are_refused():

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from undrift import combine
-from undrift.combine.fedlaw import Adam
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.core.vector import Flat
+from undrift.methods import combine
+from undrift.methods.combine.fedlaw import Adam
 from undrift.testing import run_parts, small_network
-from undrift.vector import Flat
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_it_lowers_the_proxy_loss_and_notes_its_weights(proxied, form):
     x, y = proxied.proxy()
 
     def loss(vector):
-        flat = run.setup.site.lent(vector)
+        flat = run.setup.runtime.lent(vector)
         with torch.no_grad():
             return F.cross_entropy(flat(x), y).item()
 
@@ -74,7 +74,7 @@ def test_the_slopes_are_those_of_finite_differences(server, replies, planned, fo
     x, y = torch.randn(12, 5, generator=draw), torch.randint(3, (12,), generator=draw)
     part = combine.fedlaw(epochs=1, form=form, batch=12)
     seen = []
-    monkeypatch.setattr(sys.modules["undrift.combine.fedlaw"], "Adam", lambda numbers: Watched(numbers, seen))
+    monkeypatch.setattr(sys.modules["undrift.methods.combine.fedlaw"], "Adam", lambda numbers: Watched(numbers, seen))
 
     def model(vector):
         flat.load(vector)
@@ -117,7 +117,7 @@ def test_statistics_are_estimated_anew_on_the_proxy_set(proxied):
     hidden = x @ layout.part(run.vector, "0.weight").T + layout.part(run.vector, "0.bias")
     assert torch.allclose(layout.part(run.vector, "1.running_mean"), hidden.mean(0), atol=1e-5)
     assert torch.allclose(layout.part(run.vector, "1.running_var"), hidden.var(0), atol=1e-4)
-    assert run.setup.site.spare(1).module[1].momentum == 0.1
+    assert run.setup.runtime.spare(1).module[1].momentum == 0.1
 
 
 def test_one_client_has_only_its_shrinking_factor(proxied):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from undrift import objectives, testing
-from undrift.errors import BadRequest
+from undrift import testing
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
 from undrift.testing import run_parts
 
 
@@ -16,7 +17,7 @@ def test_offsets_by_hand(job, batch):
     client = job(counts=torch.tensor([16, 81, 0]))
     part = objectives.fedlc(tau=2.0)
     z = torch.zeros(4, 3)
-    shifted = part.logits(z, batch(z), client, part.begin(client, None, {}))
+    shifted = part.logits(z, batch(z), client, part.before_training(client, None, {}))
     assert torch.allclose(shifted, torch.tensor([-1.0, -2 / 3, -200.0]).expand(4, 3))
 
 
@@ -24,7 +25,7 @@ def test_outputs_beyond_the_classes_count_as_absent(job, batch):
     client = job(counts=torch.tensor([16, 81]))
     part = objectives.fedlc()
     z = torch.zeros(2, 4)
-    shifted = part.logits(z, batch(z), client, part.begin(client, None, {}))
+    shifted = part.logits(z, batch(z), client, part.before_training(client, None, {}))
     assert torch.allclose(shifted[0], torch.tensor([-0.5, -1 / 3, -100.0, -100.0]))
 
 
@@ -32,7 +33,7 @@ def test_gradient_by_finite_differences(job, batch):
     client, y = job(counts=torch.tensor([5, 1, 40])), torch.tensor([0, 1, 2, 2])
     part, draw = objectives.fedlc(), torch.Generator().manual_seed(0)
     z, way = (torch.randn(4, 3, generator=draw, dtype=torch.float64) for _ in range(2))
-    offset = part.begin(client, None, {}).double()
+    offset = part.before_training(client, None, {}).double()
 
     def loss(z: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(part.logits(z, batch(z), client, offset), y)
@@ -51,7 +52,7 @@ def test_a_client_with_one_class_hardly_moves():
     alone = testing.tiny(clients=1, classes=3, seed=1)
     alone.y[:] = 0
     calibrated = run_parts("fedlc", alone, rounds=1)
-    start = calibrated.setup.site.initial
+    start = calibrated.setup.runtime.initial
     assert (calibrated.vector - start).norm() < 1e-6
     assert (run_parts("fedavg", alone, rounds=1).vector - start).norm() > 0.1
 

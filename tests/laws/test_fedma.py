@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import combine, models
-from undrift.combine.fedma import aligned, chain, permute
-from undrift.errors import BadRequest
+from undrift import models
+from undrift.core.errors import BadRequest
+from undrift.core.vector import Flat
+from undrift.methods import combine
+from undrift.methods.combine.fedma import aligned, chain, permute
 from undrift.testing import run_parts
-from undrift.vector import Flat
 
 
 def network(name, shape=(1, 12, 12), options=None):

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from undrift import weighting
-from undrift.aggregate import normalised
-from undrift.errors import BadRequest
+from undrift.contract.context import normalised
+from undrift.core.errors import BadRequest
+from undrift.methods import weighting
 from undrift.testing import run_parts
 
 VARIANTS = [
@@ -104,7 +104,7 @@ def test_negative_losses_are_shifted(shares):
 
 def test_equal_losses_average_uniformly(tiny):
     # Every client holds the same data here, so every loss is the same; the draw of batches must not matter: one batch.
-    from undrift.federation import Federation
+    from undrift.federation.federation import Federation
 
     data = [(tiny.x[:20], tiny.y[:20], tiny.x[:4], tiny.y[:4])] * 3
     same = Federation.from_clients(data, name="same", labels=["0", "1", "2"])

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
-from undrift.objectives.fednp import EPS, LATENT, cavities, divided, divided_as_released, ep_step, prior, propagate
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
+from undrift.methods.objectives.fednp import (
+    EPS,
+    LATENT,
+    cavities,
+    divided,
+    divided_as_released,
+    ep_step,
+    prior,
+    propagate,
+)
 from undrift.testing import run_parts
 
 
@@ -109,7 +118,7 @@ def test_lambda_zero_is_plain_training_bit_for_bit(tiny):
 def test_cavities_live_on_the_shelf_and_npns_at_the_clients(tiny, fix):
     run = run_parts(f"fednp(fix={fix})", tiny, rounds=2)
     kind = "shelf/objective.fednp"
-    rows = [run.vault.states.get(kind, k, run.world.versions[kind, k]) for k in range(4)]
+    rows = [run.store.states.get(kind, k, run.server_state.versions[kind, k]) for k in range(4)]
     assert all(set(row) == {"mean", "variance"} for row in rows)
     assert {name: tuple(value.shape) for name, value in run.state(0).items()} == {
         "A": (10, 10), "a": (10,), "B": (10, 24), "b": (24,)}  # fmt: skip

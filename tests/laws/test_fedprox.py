@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
 from undrift.testing import quadratics, run_parts
 
 
@@ -27,10 +27,10 @@ def test_gradient_is_that_of_the_proximal_term_by_finite_differences(job, planne
 
     part, client = objectives.fedprox(mu), job(plan=plan, received=received)
     G = torch.zeros(nP, dtype=torch.float64)
-    part.gradient(P[:nP], G, None, client, part.begin(client, None, {}))
+    part.gradient(P[:nP], G, None, client, part.before_training(client, None, {}))
     slope = (term(P + h * way) - term(P - h * way)) / (2 * h)
     assert torch.dot(G, way[:nP]).item() == pytest.approx(slope, rel=1e-6)
-    assert part.pull(client) == mu
+    assert part.proximal_strength(client) == mu
 
 
 def test_one_step_from_elsewhere_by_hand():
@@ -43,11 +43,11 @@ def test_one_step_from_elsewhere_by_hand():
 def test_adaptive_mu_rises_with_the_loss_and_falls_after_five_falls(server, replies):
     part = objectives.fedprox(mu=0.05, adaptive=True)
     window = server()
-    window.memory = part.memory(window)
+    window.memory = part.init_server(window)
     seen = []
     for loss in [1.0, 2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0, 0.9]:
         seen.append(round(part.broadcast(window)["mu"], 6))
-        part.gather(window, replies(2, loss=[loss, loss]))
+        part.receive(window, replies(2, loss=[loss, loss]))
     # round 1 rose: 0.15; rounds 2–6 fell: 0.05; rounds 7–11 fell: max(0, −0.05) = 0; two falls more change nothing
     assert seen == [0.05, 0.05, 0.15, 0.15, 0.15, 0.15, 0.15, 0.05, 0.05, 0.05, 0.05, 0.05, 0.0]
 
@@ -55,19 +55,19 @@ def test_adaptive_mu_rises_with_the_loss_and_falls_after_five_falls(server, repl
 def test_an_equal_loss_breaks_a_row_of_falls(server, replies):
     part = objectives.fedprox(mu=1.0, adaptive=True)
     window = server()
-    window.memory = part.memory(window)
+    window.memory = part.init_server(window)
     for loss in [5, 4, 3, 2, 1, 1, 0.9, 0.8, 0.7, 0.6]:
-        part.gather(window, replies(1, loss=[float(loss)]))
+        part.receive(window, replies(1, loss=[float(loss)]))
     assert window.memory["mu"] == 1.0
-    part.gather(window, replies(1, loss=[0.5]))
+    part.receive(window, replies(1, loss=[0.5]))
     assert window.memory["mu"] == pytest.approx(0.9)
 
 
 def test_the_loss_that_adapts_mu_is_weighted_by_size(server, replies):
     part = objectives.fedprox(adaptive=True)
     window = server()
-    window.memory = part.memory(window)
-    part.gather(window, replies(2, n=[3, 1], loss=[1.0, 5.0]))
+    window.memory = part.init_server(window)
+    part.receive(window, replies(2, n=[3, 1], loss=[1.0, 5.0]))
     assert window.memory["loss"] == 2.0  # (3·1 + 1·5)/4
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
-from undrift.federation import Federation
+from undrift.core.errors import BadRequest
+from undrift.federation.federation import Federation
+from undrift.methods import objectives
 from undrift.testing import run_parts, tiny
 
 
@@ -15,7 +15,7 @@ def scaled(job, batch, counts, **fields):
     """The part's logits for features h under a head W h + b, as a function of (h, W, b)."""
     part = objectives.fedrs(**fields)
     client = job(counts=torch.tensor(counts))
-    scratch = part.begin(client, None, {})
+    scratch = part.before_training(client, None, {})
 
     def logits(h, W, b):
         def head(f):
@@ -66,12 +66,12 @@ def test_it_is_fedavg_where_everybody_has_every_class():
 def test_missing_classes_are_unlearned_less(tiny):
     # One client of one class: without FedRS its steps push the other classes' rows away. α = 0 leaves them.
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
-    lone = Federation.from_clients([(x, torch.zeros(20, dtype=torch.long), x[:2], torch.zeros(2, dtype=torch.long))],
+    batchnorm_needs_two = Federation.from_clients([(x, torch.zeros(20, dtype=torch.long), x[:2], torch.zeros(2, dtype=torch.long))],
                                    name="lone", labels=["0", "1", "2"])  # fmt: skip
 
     def moved(name):
-        run = run_parts(name, lone, model=tiny.model, rounds=1)
-        change = run.setup.plan.layout.part(run.vector - run.setup.site.initial, "2.weight")
+        run = run_parts(name, batchnorm_needs_two, model=tiny.model, rounds=1)
+        change = run.setup.plan.layout.part(run.vector - run.setup.runtime.initial, "2.weight")
         return change[1:].norm().item()
 
     assert moved("fedrs(alpha=0)") == 0 < moved("fedrs(alpha=0.5)") < moved("fedavg")

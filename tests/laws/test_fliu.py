@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from undrift import personalize, testing
-from undrift.errors import BadRequest
+from undrift import testing
+from undrift.core.errors import BadRequest
+from undrift.methods import personalize
 from undrift.testing import run_parts, small_network
 
 
@@ -39,14 +40,14 @@ def test_gamma_at_its_five_thresholds_is_strict(planned):
 def test_training_starts_from_the_mix(job):
     received, own = torch.tensor([1.0, 2.0, math.inf]), torch.tensor([3.0, 2.0, math.inf])
     client = job(received=received, n=1)
-    mixed = personalize.fliu(gamma=0.25).begin(client, own, {})
+    mixed = personalize.fliu(gamma=0.25).before_start(client, own, {})
     assert mixed.tolist() == [1.5, 2.0, math.inf]  # a buffer may be infinite by design
     assert client.notes == {"gamma": 0.25}
 
 
 def test_a_client_seen_for_the_first_time_takes_what_it_receives(job):
     client = job(received=torch.tensor([4.0]), n=1)
-    assert personalize.fliu().first(client).item() == 4.0
+    assert personalize.fliu().init_client(client).item() == 4.0
 
 
 def test_shuffled_gammas_are_the_same_gammas_of_other_clients():

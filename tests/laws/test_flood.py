@@ -7,16 +7,16 @@ import math
 import pytest
 import torch
 
-from undrift import sampling, scores
-from undrift.errors import BadRequest
-from undrift.sampling.flood import rank
+from undrift.core.errors import BadRequest
+from undrift.methods import sampling, scores
+from undrift.methods.sampling.flood import rank
 from undrift.testing import run_parts, small_network
 
 
 def weights(part, logits, job, batch, round=5, **facts):
     plan = job().plan
     client = job(plan=plan, round=round)
-    return part.weigh(batch(logits, **facts), client, part.begin(client, None, {}))
+    return part.sample_weights(batch(logits, **facts), client, part.before_training(client, None, {}))
 
 
 def plateau(**options):
@@ -119,7 +119,7 @@ def test_the_loss_is_divided_by_the_batch_and_not_by_the_weights(tiny):
     one = {"rounds": 3, "epochs": 1, "batch": 1000, "lr": 0.01}
     plain = run_parts("fedavg", tiny, **one)
     heavy = run_parts([plateau(q=1.0)], tiny, **one)
-    grown = (heavy.vector - plain.setup.site.initial).norm() / (plain.vector - plain.setup.site.initial).norm()
+    grown = (heavy.vector - plain.setup.runtime.initial).norm() / (plain.vector - plain.setup.runtime.initial).norm()
     assert 2.5 < grown < 4  # two rounds at weight 1, one at about 8: (1 + 1 + 8)/3
 
 
@@ -223,9 +223,9 @@ def test_lambda_tau_share_and_scores_are_noted(tiny):
 
 def test_scores_that_are_not_finite_are_counted(job, batch):
     part, client = plateau(), job(round=5)
-    seen = part.begin(client, None, {})
-    part.weigh(batch(torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, 0.0]])), client, seen)
-    part.finish(client, seen, None)
+    seen = part.before_training(client, None, {})
+    part.sample_weights(batch(torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, 0.0]])), client, seen)
+    part.after_training(client, seen, None)
     assert client.notes["nonfinite"] == 1
 
 

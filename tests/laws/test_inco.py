@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import combine, models
-from undrift.combine.inco import pairs, steered
+from undrift import models
+from undrift.core.vector import Flat
+from undrift.methods import combine
+from undrift.methods.combine.inco import pairs, steered
 from undrift.testing import run_parts
-from undrift.vector import Flat
 
 
 def layout(name, size=16):

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift import combine
-from undrift.combine._points import distances
-from undrift.combine.krum import ranked
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
+from undrift.methods.combine._points import distances
+from undrift.methods.combine.krum import ranked
 from undrift.testing import run_parts
 
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift import combine
-from undrift.combine.median import middle
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
+from undrift.methods.combine.median import middle
 from undrift.testing import run_parts, small_network
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from undrift import objectives
-from undrift.errors import BadRequest
-from undrift.job import Desk, Job
-from undrift.objectives.moon import contrast
+from undrift.contract.job import ClientData, Job
+from undrift.core.errors import BadRequest
+from undrift.methods import objectives
+from undrift.methods.objectives.moon import contrast
 from undrift.testing import run_parts, small_network
 
 
@@ -67,9 +67,9 @@ def test_mu_zero_is_plain_training_bit_for_bit(tiny, head):
 def test_the_first_participation_refers_to_the_initial_model(tiny):
     run = run_parts("moon", tiny, rounds=2, selection="list([1])", cohort=None)
     part = run.setup.method.on("objective")[0]
-    state = part.first(SimpleNamespace(initial=run.setup.site.initial))
-    assert torch.equal(state["model"], run.setup.site.initial)
-    assert not torch.equal(run.state(1)["model"], run.setup.site.initial)
+    state = part.init_client(SimpleNamespace(initial=run.setup.runtime.initial))
+    assert torch.equal(state["model"], run.setup.runtime.initial)
+    assert not torch.equal(run.state(1)["model"], run.setup.runtime.initial)
 
 
 def test_the_first_round_has_the_received_model_on_both_sides(tiny):
@@ -84,10 +84,10 @@ def test_reference_networks_do_not_move_statistics_included(tiny):
         return small_network(5, 3, norm=True)
 
     run = run_parts("moon", tiny, rounds=1, model=network)
-    site = run.setup.site
-    job = Job(Desk(site, 1, 0, site.model.integers()), "objective.moon", site.initial)
+    runtime = run.setup.runtime
+    job = Job(ClientData(runtime, 1, 0, runtime.model.integers()), "objective.moon", runtime.initial)
     part = run.setup.method.on("objective")[0]
-    scratch = part.begin(job, part.first(job), {})
+    scratch = part.before_training(job, part.init_client(job), {})
     before = [scratch[side].flat.vector.clone() for side in ("near", "far")]
     for x, _ in job.batches("here"):
         scratch["near"](x), scratch["far"](x)
@@ -99,7 +99,7 @@ def test_projection_heads_are_averaged_by_size(server, replies, planned):
     part = objectives.moon(head=True, width=2).resolve(planned())
     window = server()
     messages = [{"head": torch.zeros(part.size)}, {"head": torch.ones(part.size)}]
-    part.gather(window, replies(2, n=[1, 3], messages=messages))
+    part.receive(window, replies(2, n=[1, 3], client_messages=messages))
     assert window.memory.unique().tolist() == [0.75]
 
 

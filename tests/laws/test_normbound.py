@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import combine
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
 from undrift.testing import run_parts, small_network
 
 
@@ -25,7 +25,7 @@ def test_it_clips_exactly(server, replies, planned):
 
 def test_no_update_is_longer_than_the_bound(tiny):
     run = run_parts("normbound(0.01)", tiny, rounds=1)
-    assert (run.vector - run.setup.site.initial).norm().item() <= 0.01 * (1 + 1e-5)
+    assert (run.vector - run.setup.runtime.initial).norm().item() <= 0.01 * (1 + 1e-5)
 
 
 def test_a_bound_that_does_not_bind_is_fedavg_bit_for_bit(tiny):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import personalize, testing
-from undrift.errors import BadRequest
-from undrift.federation import Federation
+from undrift import testing
+from undrift.core.errors import BadRequest
+from undrift.federation.federation import Federation
+from undrift.methods import personalize
 from undrift.testing import run_parts, small_network
 
 
@@ -19,7 +20,7 @@ def test_fedrep_trains_the_head_first_and_the_body_last(job, planned):
     plan = planned(epochs=4)
     head = plan.layout.mask(["2.weight", "2.bias"])[: plan.layout.nP]
     client = job(plan=plan, received=torch.zeros(plan.layout.n))
-    masks = [personalize.fedrep(body_epochs=1).trains(client, epoch) for epoch in range(4)]
+    masks = [personalize.fedrep(body_epochs=1).update_mask(client, epoch) for epoch in range(4)]
     assert all(torch.equal(mask, head) for mask in masks[:3])
     assert torch.equal(masks[3], ~head)
 
@@ -29,10 +30,10 @@ def test_fedrep_moves_nothing_that_rests(tiny, options):
     # One epoch of the head, then one of the body: the body after round 0 is that of one epoch from the initial body.
     run = run_parts("fedrep", tiny, rounds=1, epochs=2, **options)
     only_head = run_parts(["personalize.fedrep(body_epochs=1)"], tiny, rounds=1, epochs=2, **options)
-    assert not torch.equal(run.vector, run.setup.site.initial)
+    assert not torch.equal(run.vector, run.setup.runtime.initial)
     head = run.setup.plan.layout.mask(["2.weight", "2.bias"])
-    assert torch.equal(run.vector[head], run.setup.site.initial[head])  # private: the server keeps Θ⁰'s
-    assert not torch.equal(only_head.vector[head], run.setup.site.initial[head])
+    assert torch.equal(run.vector[head], run.setup.runtime.initial[head])  # private: the server keeps Θ⁰'s
+    assert not torch.equal(only_head.vector[head], run.setup.runtime.initial[head])
     assert torch.equal(only_head.vector[~head], run.vector[~head])
 
 
@@ -48,7 +49,7 @@ def test_an_all_private_client_equals_local_training_bit_for_bit(tiny, method):
         alone = run_parts("local", tiny, momentum=momentum, model=normed)
         for client in range(4):
             assert torch.equal(private.raw_state(client)["private"]["vector"], alone.state(client))
-        assert torch.equal(private.sent, private.setup.site.initial)  # nothing ever left a client
+        assert torch.equal(private.sent, private.setup.runtime.initial)  # nothing ever left a client
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_an_all_private_client_equals_local_training_bit_for_bit(tiny, method):
 def test_private_entries_never_reach_the_server(tiny, name, entries):
     for method in (name, f"{name}+scaffold", f"{name}+feddyn", f"{name}+fedavgm", f"{name}+fliu"):
         run = run_parts(method, tiny, model=normed)
-        layout, initial = run.setup.plan.layout, run.setup.site.initial
+        layout, initial = run.setup.plan.layout, run.setup.runtime.initial
         for entry in entries:
             assert torch.equal(layout.part(run.sent, entry), layout.part(initial, entry))
         if "scaffold" in method:

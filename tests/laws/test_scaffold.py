@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.testing import quadratics, run_parts
 
 FEDERATION = {"curvature": [1.0, 3.0], "optimum": [1.0, -1.0]}  # (1·1 + 3·(−1)) / (1 + 3) = −0.5

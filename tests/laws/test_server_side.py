@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from undrift import server as updates
 from undrift import testing
-from undrift.combine import fednova
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import server as updates
+from undrift.methods.combine import fednova
 from undrift.testing import quadratics, run_parts, small_network
 
 
@@ -31,7 +31,7 @@ def test_fednova_by_hand(server, replies, planned):
     plan = planned()
     n, nP = plan.layout.n, plan.layout.nP
     sent = torch.ones(n)
-    answers = replies(2, vectors=[sent + 2, sent + 4], sent=[sent, sent], a=[1.0, 4.0])
+    answers = replies(2, vectors=[sent + 2, sent + 4], sent=[sent, sent], effective_steps=[1.0, 4.0])
     mixed = fednova().combine(server(plan=plan, vector=sent), answers, [0.25, 0.75])
     assert torch.allclose(mixed[:nP], torch.tensor(1 + 4.0625))
     assert torch.allclose(mixed[nP:], torch.tensor(1 + 3.5)) or n == nP
@@ -88,7 +88,7 @@ def test_momentum_zero_is_fedavg_bit_for_bit(tiny):
 def test_momentum_by_hand(server, planned):
     plan = planned()
     part, window = updates.momentum(0.5), server(plan=plan, vector=torch.zeros(plan.layout.n))
-    window.memory = part.memory(window)
+    window.memory = part.init_server(window)
     seen = []
     for change in (1.0, 1.0, 0.0):  # v = 1, 1.5, 0.75; θ = 1, 2.5, 3.25
         window.vector = part.step(window, window.vector + change, None)
@@ -153,10 +153,10 @@ def test_fedmr_judges_the_mean_of_the_local_models(tiny):
 
 def test_fedmr_deals_cyclically(server):
     window = server(memory=[torch.zeros(1), torch.ones(1)], vector=torch.tensor([7.0]))
-    sent = [updates.fedmr(T1=0).send(window, client, position).item() for position, client in enumerate((4, 6, 9))]
+    sent = [updates.fedmr(T1=0).model_for(window, client, position).item() for position, client in enumerate((4, 6, 9))]
     assert sent == [0.0, 1.0, 0.0]
     window.memory = []
-    assert updates.fedmr(T1=0).send(window, 4, 0).item() == 7.0
+    assert updates.fedmr(T1=0).model_for(window, 4, 0).item() == 7.0
 
 
 def test_fedmr_is_refused_with_a_start_of_ones_own(tiny):

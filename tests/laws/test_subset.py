@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from undrift import sampling
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import sampling
 from undrift.testing import run_parts
 
 
 def picked(job, losses, **fields):
     part = sampling.subset(**fields)
     client = job(n=len(losses), scored=lambda role: SimpleNamespace(loss=torch.tensor(losses)))
-    return sorted(part.pick(client, part.begin(client, None, {}), 0).tolist())
+    return sorted(part.epoch_indices(client, part.before_training(client, None, {}), 0).tolist())
 
 
 def test_low_and_high_halves_split_the_samples(job):

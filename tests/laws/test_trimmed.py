@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift import combine
-from undrift.combine.trimmed import without_ends
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import combine
+from undrift.methods.combine.trimmed import without_ends
 from undrift.testing import run_parts
 
 

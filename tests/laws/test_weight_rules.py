@@ -4,18 +4,20 @@ the order of the clients; 1 for a client alone; nobody who is not finite; size w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
 from undrift import testing
-from undrift.aggregate import normalised, replies_of
+from undrift.contract.context import normalised
+from undrift.contract.parts import Weighting
 from undrift.engine.inline import Inline
-from undrift.loop import Loop
-from undrift.parts import Weighting
+from undrift.methods.naming import part_tables
+from undrift.round.server import replies_of
+from undrift.store.run_store import RunStore
 from undrift.testing import run_parts
-from undrift.text import part_tables
 
 RULES = [
     "size", "uniform", "aflama", "feddisco", "feddisco(a=0, b=0)", "fedasl", "fedasl(loss=last, ddof=1)",
@@ -42,6 +44,11 @@ def federation(sick: int | None = None):
     return made
 
 
+@cache
+def two_rounds(rule: str) -> testing.Outcome:
+    return run_parts(f"fedavg@{rule}", federation(), rounds=2)
+
+
 def weights(run, round=0):
     return {client: value for at, client, value in run.notes("weight") if at == round}
 
@@ -52,7 +59,7 @@ def test_every_rule_is_here():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_weights_are_not_negative_and_sum_to_one(rule):
-    run = run_parts(f"fedavg@{rule}", federation(), rounds=2)
+    run = two_rounds(rule)
     assert run.events == []  # nobody is left out, and the rule itself was used
     for round in range(2):
         given = weights(run, round)
@@ -63,17 +70,17 @@ def test_weights_are_not_negative_and_sum_to_one(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_weights_follow_the_clients_whatever_their_order(rule):
-    run = run_parts(f"fedavg@{rule}", federation(), rounds=1)
-    loop = Loop(run.setup, Inline(run.setup.site, run.vault.states), run.vault)
-    world = loop.begin()
-    desk = loop.desktop(world)
-    orders = loop.orders(world, desk, list(range(6)))
+    run, store = two_rounds(rule), RunStore(None)
+    loop = run.setup.loop(Inline(run.setup.runtime, store.states), store)
+    server_state = loop.begin()
+    server_round = loop.open_round(server_state)
+    orders = loop.orders(server_round, list(range(6)))
     replies = replies_of(orders, loop.engine.map(orders))
     part = run.setup.method.one("weighting")
     turned = [3, 1, 5, 0, 4, 2]
 
     def share(answers):
-        raw = part.weights(desk.window(part), answers.of(part.key))
+        raw = part.weights(server_round.window(part), answers.of(part.key))
         return torch.tensor(normalised(raw.tolist(), answers.n)[0])
 
     assert torch.allclose(share(replies)[turned], share(replies.only(turned)), rtol=1e-9, atol=0)

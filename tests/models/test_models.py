@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from undrift import models
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-import undrift.partition as partition
-from undrift.errors import BadRequest
+import undrift.federation.partition as partition
+from undrift.core.errors import BadRequest
 
 # The counts depend on the class sizes alone, so no images are needed: MNIST's published ones.
 MNIST = np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import undrift.partition as partition
-from undrift.errors import BadRequest
+import undrift.federation.partition as partition
+from undrift.core.errors import BadRequest
 
 BALANCED = np.repeat(np.arange(10), 6000)  # Fashion-MNIST's labels up to their order
 SKEWED = np.repeat(np.arange(7), [900, 20, 350, 1, 40, 77, 612])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import undrift.partition as partition
-from undrift.errors import BadRequest
+import undrift.federation.partition as partition
+from undrift.core.errors import BadRequest
 
 MNIST = np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
 FASHION = np.repeat(np.arange(10), 6000)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import undrift as ud
-from undrift.errors import RunFailed
-from undrift.parts import Job, Objective
+from undrift.contract.parts import Job, Objective
+from undrift.core.errors import RunFailed
+from undrift.experiment.callback import RunCallback
 from undrift.testing import small_network, tiny
 
 pytestmark = pytest.mark.ray
@@ -27,16 +28,16 @@ SETTINGS = {
 }
 
 
-class Watcher:
+class AfterRound(RunCallback):
     """Keeps the engine, and does something after a round."""
 
     def __init__(self, **after):
         self.after = {int(name[1:]): action for name, action in after.items()}
 
-    def began(self, setup, engine):
+    def on_start(self, setup, engine):
         self.engine = engine
 
-    def round(self, round, rounds, seconds, accuracy):
+    def on_round(self, round, rounds, seconds, accuracy):
         self.after.get(round, lambda: None)()
 
 
@@ -46,7 +47,7 @@ class Held(Objective):
 
     doomed: str = ""
 
-    def begin(self, job: Job, state, told):
+    def before_training(self, job: Job, state, told):
         if self.doomed and job.round == 2:
             import ray
 
@@ -65,16 +66,16 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
     def join():
         third.append(cluster.add_node(**node, num_cpus=2))
         until = time.monotonic() + 60
-        while len(watcher.engine.workers) < 4 and time.monotonic() < until:
-            list(watcher.engine.answers())  # nobody works between rounds: whoever answers has arrived
-        assert len(watcher.engine.workers) == 4
+        while len(callback.engine.workers) < 4 and time.monotonic() < until:
+            list(callback.engine.answers())  # nobody works between rounds: whoever answers has arrived
+        assert len(callback.engine.workers) == 4
         (tmp_path / "doomed").write_text(third[0].node_id)
 
     def kill():
         threading.Timer(0.2, lambda: cluster.remove_node(third[0], allow_graceful=False)).start()
 
-    watcher = Watcher(_0=join, _1=kill)
-    hit = ud.run(Held(str(tmp_path / "doomed")), federation, watcher=watcher, **on_ray, **settings)
+    callback = AfterRound(_0=join, _1=kill)
+    hit = ud.run(Held(str(tmp_path / "doomed")), federation, callback=callback, **on_ray, **settings)
     assert calm.summary["model_sha256"] == hit.summary["model_sha256"]
     (failure,) = hit.summary["failures"]
     assert (failure["round"], failure["client"], failure["kind"]) == (2, None, "node")
@@ -90,7 +91,7 @@ def test_an_actor_that_dies_on_every_try_ends_the_run_with_a_sentence(tmp_path, 
 class Deadly(Objective):
     """Kills its own process in round 1 at client 2."""
 
-    def begin(self, job: Job, state, told):
+    def before_training(self, job: Job, state, told):
         if job.round == 1 and job.client == 2:
             signal.raise_signal(signal.SIGKILL)
 
@@ -103,11 +104,11 @@ def test_ctrl_c_leaves_no_actor_behind_and_a_run_begun_inline_is_resumed_on_ray(
 
     federation, settings = tiny(clients=4), {**SETTINGS, "checkpoint_every": 1}
     with pytest.raises(KeyboardInterrupt):
-        ud.run("scaffold", federation, watcher=Watcher(_1=stop), **on_ray, **settings)
+        ud.run("scaffold", federation, callback=AfterRound(_1=stop), **on_ray, **settings)
     assert not ray.is_initialized()
     whole = ud.run("scaffold", federation, engine="inline", out=tmp_path / "whole", **settings)
     with pytest.raises(KeyboardInterrupt):
-        ud.run("scaffold", federation, engine="inline", out=tmp_path / "run", watcher=Watcher(_1=stop), **settings)
+        ud.run("scaffold", federation, engine="inline", out=tmp_path / "run", callback=AfterRound(_1=stop), **settings)
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         until = time.monotonic() + 10

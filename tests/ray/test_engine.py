@@ -10,6 +10,7 @@ import pytest
 
 import undrift as ud
 from undrift.engine.ray import Ray
+from undrift.experiment.callback import RunCallback
 from undrift.testing import small_network, tiny
 
 pytestmark = pytest.mark.ray
@@ -65,14 +66,14 @@ def load(client: int):
     return (0.05 * draw.normal(size=(40, 784)) + np.eye(3, 784)[y]).astype(np.float32), y
 
 
-def elsewhere(clients: int) -> ud.Federation:
+def lazy_clients(clients: int) -> ud.Federation:
     return ud.Federation.from_function(load, np.full(clients, 40), load(2**31))
 
 
 def test_clients_are_loaded_where_they_run_with_the_same_result(crew):
     settings = {"cohort": 5, "rounds": 3, "epochs": 1, "model": "logistic", "evaluate_every": 1, "out": False}
-    inline = ud.run("scaffold", elsewhere(40), engine="inline", **settings)
-    spread = ud.run("scaffold", elsewhere(40), engine="ray", started=crew, **settings)
+    inline = ud.run("scaffold", lazy_clients(40), engine="inline", **settings)
+    spread = ud.run("scaffold", lazy_clients(40), engine="ray", started=crew, **settings)
     assert inline.summary["model_sha256"] == spread.summary["model_sha256"]
     assert inline.summary["stages"] == spread.summary["stages"]
 
@@ -82,14 +83,14 @@ def test_20_000_clients_cost_the_driver_no_more_memory_than_500(crew):
     """250 clients in each of 8 rounds: 2 000 × 125 kB = 250 MB would pass through, were they not loaded elsewhere."""
     peaks = {}
 
-    class Watcher:
-        def round(self, *_):
+    class Peak(RunCallback):
+        def on_round(self, *_):
             lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
             now = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
             peaks[clients] = max(peaks.get(clients, 0), now / 1000)  # MB
 
     settings = {"cohort": 250, "rounds": 8, "epochs": 1, "model": "logistic", "evaluate_every": 99, "out": False}
     for clients in (500, 20_000):
-        found = ud.run("fedavg", elsewhere(clients), engine="ray", started=crew, watcher=Watcher(), **settings)
+        found = ud.run("fedavg", lazy_clients(clients), engine="ray", started=crew, callback=Peak(), **settings)
         assert found.summary["accuracy"] > 0.9
     assert peaks[20_000] - peaks[500] < 30

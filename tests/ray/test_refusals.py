@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import undrift as ud
+from undrift.core.errors import BadRequest
 from undrift.engine import ray as engine
 from undrift.engine.ray import unit_of
-from undrift.errors import BadRequest
 from undrift.testing import tiny
 
 pytestmark = pytest.mark.ray

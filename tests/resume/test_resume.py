@@ -15,20 +15,21 @@ import torch
 
 import undrift as ud
 from undrift.cli import command
-from undrift.errors import BadRequest, RunFailed
-from undrift.reopen import resume
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment.callback import RunCallback
+from undrift.experiment.resume import resume
 from undrift.testing import small_network, tiny
 
 SETTINGS = {"rounds": 6, "epochs": 1, "batch": 8, "cohort": 3, "evaluate_every": 2}
 
 
-class StopAfter:
+class StopAfter(RunCallback):
     """Ends a run with Ctrl-C behind a round."""
 
     def __init__(self, last: int) -> None:
         self.last = last
 
-    def round(self, round, rounds, seconds, accuracy):
+    def on_round(self, round, rounds, seconds, accuracy):
         if round == self.last:
             raise KeyboardInterrupt
 
@@ -39,7 +40,7 @@ def network():
 
 def stopped(out: Path, after: int, method: str = "scaffold", every: int | None = None) -> None:
     with pytest.raises(KeyboardInterrupt, match="undrift resume"):
-        ud.run(method, tiny(5), model=network, out=out, watcher=StopAfter(after), checkpoint_every=every, **SETTINGS)
+        ud.run(method, tiny(5), model=network, out=out, callback=StopAfter(after), checkpoint_every=every, **SETTINGS)
 
 
 def again(out: Path, **more):

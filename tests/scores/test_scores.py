@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from undrift import scores
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
+from undrift.methods import scores
 
 Z = torch.tensor([[1.0, 2.0, 5.0]]).log()
 

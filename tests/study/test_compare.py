@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import undrift as ud
+from undrift.contract.parts import Objective
+from undrift.core.errors import BadRequest
 from undrift.engine.spawn import cores
-from undrift.errors import BadRequest
-from undrift.parts import Objective
 from undrift.study.compare import carried_out, compare, home, planned
 from undrift.study.comparison import Entry
-from undrift.study.tasks import Federations, Onlooker, Task, finish, read_rows
+from undrift.study.tasks import Federations, StudyCallback, Task, finish, read_rows
 
 SMALL = {"clients": 6, "rounds": 4, "model": "mlp(8)", "evaluate_every": 2}
 METHODS = ["fedavg", "flood", "fedbss", "fliu", "scaffold@bound"]
@@ -37,7 +37,7 @@ class Wrong(Objective):
         raise ArithmeticError("my own words")
 
 
-class Stopper(Onlooker):
+class Stopper(StudyCallback):
     """Ctrl-C after so many rounds."""
 
     def __init__(self, after):
@@ -65,7 +65,7 @@ def test_every_method_saw_the_same_cohorts_and_the_same_start(whole):
         assert len(runs) == len(METHODS)
         cohorts = [run.rows("SELECT round, cohort FROM rounds ORDER BY round") for run in runs]
         assert all(found == cohorts[0] for found in cohorts)
-        assert all(torch.equal(run.setup.site.initial, runs[0].setup.site.initial) for run in runs)
+        assert all(torch.equal(run.setup.runtime.initial, runs[0].setup.runtime.initial) for run in runs)
         assert len({run.setup.federation.fingerprint for run in runs}) == 1
     assert len({row["model_sha256"] for row in whole.rows}) == 2 * len(METHODS)
 
@@ -85,7 +85,7 @@ def test_side_by_side_on_processes_the_numbers_are_the_same(whole, tmp_path):
 def test_interrupted_and_resumed_the_numbers_are_the_same(whole, tmp_path, workers):
     options = {**SMALL, "workers": workers, "seeds": 2, "out": tmp_path / "cut"}
     with pytest.raises(KeyboardInterrupt, match="--resume"):
-        compare(METHODS, onlooker=Stopper(after=9), **options)
+        compare(METHODS, callback=Stopper(after=9), **options)
     assert len(read_rows(tmp_path / "cut")) < 10
     again = compare(METHODS, resume=True, **options)
     assert numbers(again.rows) == numbers(whole.rows)
@@ -107,7 +107,7 @@ def test_resuming_may_add_seeds_and_methods_but_change_nothing(whole, tmp_path):
 def test_a_comparison_of_objects_is_resumed_in_python(tmp_path):
     methods = ["fedavg", ud.method("fedprox", ud.weighting.bound()), ud.weighting.uniform()]
     with pytest.raises(KeyboardInterrupt):
-        compare(methods, out=tmp_path / "c", onlooker=Stopper(after=6), **SMALL)
+        compare(methods, out=tmp_path / "c", callback=Stopper(after=6), **SMALL)
     done = compare(methods, out=tmp_path / "c", resume=True, **SMALL)
     assert numbers(done.rows) == numbers(compare(methods, out=tmp_path / "d", **SMALL).rows)
 
@@ -130,7 +130,7 @@ def test_a_process_that_dies_is_replaced_and_its_run_marked(tmp_path):
 def test_fewer_runs_than_cores_share_the_cores(tmp_path):
     told = []
 
-    class Plan(Onlooker):
+    class Plan(StudyCallback):
         def begin(self, tasks, plan, at_once):
             told.append(plan)
 
@@ -143,11 +143,11 @@ def test_fewer_runs_than_cores_share_the_cores(tmp_path):
 def test_what_gives_way_is_said_before_the_first_round(tmp_path):
     said = []
 
-    class Ears(Onlooker):
+    class Ears(StudyCallback):
         def note(self, sentence):
             said.append(sentence)
 
-    compare(["fedavg", "flood@uniform"], out=tmp_path / "c", onlooker=Ears(), **SMALL)
+    compare(["fedavg", "flood@uniform"], out=tmp_path / "c", callback=Ears(), **SMALL)
     assert any(sentence.startswith("flood@uniform: ") and "gives way" in sentence for sentence in said)
 
 

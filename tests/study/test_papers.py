@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import command
-from undrift.errors import BadRequest
-from undrift.study import paper_run, paper_table, papers
-from undrift.study.papers import Claim, Column, Line, Preset, Value, scaled
+from undrift.core.errors import BadRequest
+from undrift.papers import papers
+from undrift.papers import run as paper_run
+from undrift.papers import table as paper_table
+from undrift.papers.papers import Claim, Column, Line, Preset, Value, scaled
 
 FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
          "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform")  # fmt: skip

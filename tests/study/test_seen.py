@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from undrift.report.report import what_was_tried
 from undrift.study.compare import compare
-from undrift.study.report import what_was_tried
-from undrift.study.seen import seen
+from undrift.study.load_runs import seen
 
 SMALL = {"clients": 4, "rounds": 2, "model": "mlp(8)", "evaluate_every": 2}
 

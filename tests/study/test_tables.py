@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from undrift.study.page import of_numbers, table
-from undrift.study.tables import markdown_table, text_table
+from undrift.experiment.tables import markdown_table, text_table
+from undrift.report.page import of_numbers, table
 
 ROWS = [["method", "G", "why"], ["a|b", "7.5", "short"], ["longer", "12.25", "x"]]
 

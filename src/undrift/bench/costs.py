@@ -17,19 +17,18 @@ import torch
 from torch import nn
 
 from undrift.bench.measure import Silent
-from undrift.bits import deterministic
-from undrift.compose import method
-from undrift.context import Tree
-from undrift.declare import weight_in_bytes
+from undrift.contract.context import Tree
+from undrift.contract.declare import weight_in_bytes
+from undrift.core.determinism import deterministic
+from undrift.core.streams import key
 from undrift.engine.inline import Inline
-from undrift.federation import Federation
-from undrift.local import Round
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.orders import Order, Reply
-from undrift.setup import prepare
-from undrift.store.vault import Vault
-from undrift.streams import key
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
+from undrift.methods.naming import method
+from undrift.round.client import ClientRound
+from undrift.round.orders import Order, Reply
+from undrift.store.run_store import RunStore
 
 CLIENTS, SAMPLES, EPOCHS = 5, 20, 2
 INPUTS, CLASSES = 64, 10
@@ -61,9 +60,9 @@ class Counting(Inline):
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
         self.last = []
         for position, order in enumerate(orders):
-            client = Round(self.site, self.with_state(order))
-            with deterministic(key(self.site.plan.seed, "local", order.round, order.client)):
-                reply = client.run()
+            client = ClientRound(self.runtime, self.with_state(order))
+            with deterministic(key(self.runtime.plan.seed, "local", order.round, order.client)):
+                reply = client.train()
                 held = client.mixture(client.trained)
             assert reply.vector is not None
             known = len(held) == 1 and held[0][0] == 1 and torch.equal(held[0][1], reply.vector)
@@ -76,27 +75,30 @@ def count(what: Any) -> Costs:
     """The costs of a part, a method, or a text that names one."""
     options = {"method": method(what), "model": network, "rounds": 3, "epochs": EPOCHS, "batch": SAMPLES // 2,
                "lr": 0.01, "cohort": 1.0, "out": False, "device": "cpu"}  # fmt: skip
-    setup, vault = prepare(from_keywords(options), federation()), Vault(None)
-    engine = Counting(setup.site, vault.states)
-    loop = Loop(setup, engine, vault)
-    loop.judge = Silent()
-    world = loop.run(loop.begin())
-    shelves = [vault.states.get(*row, world.versions[row]) for row in world.versions if row[0].startswith("shelf/")]
-    vault.close()
+    setup, store = prepare(from_keywords(options), federation()), RunStore(None)
+    engine = Counting(setup.runtime, store.states)
+    loop = setup.loop(engine, store, evaluator=Silent())
+    server_state = loop.run(loop.begin())
+    shelves = [
+        store.states.get(*row, server_state.versions[row])
+        for row in server_state.versions
+        if row[0].startswith("shelf/")
+    ]
+    store.close()
     plan, data = setup.plan, CLIENTS * SAMPLES
     orders, replies, states, known = zip(*engine.last)
     personal = setup.method.one("personalize") is not None or plan.private is not None
     private = 0 if plan.private is None else int(plan.private.sum())
-    in_epochs = sum(reply.looked_in_epochs for reply in replies)
+    in_epochs = sum(reply.samples_scored_in_epochs for reply in replies)
     return Costs(
-        passes=(sum(reply.looked for reply in replies) - in_epochs) / data,
+        passes=(sum(reply.samples_scored for reply in replies) - in_epochs) / data,
         passes_per_epoch=in_epochs / (EPOCHS * data),
-        training=sum(reply.learned for reply in replies) / (EPOCHS * data),
+        training=sum(reply.samples_trained for reply in replies) / (EPOCHS * data),
         model=4 * (plan.layout.n - private),
-        up=mean(size(reply.messages) for reply in replies),
-        down=mean(size(order.told) for order in orders),
-        declared_up=sum(weight_in_bytes(part.sends, plan) for part in setup.method.parts),
-        declared_down=sum(weight_in_bytes(part.receives, plan) for part in setup.method.parts),
+        up=mean(size(reply.client_messages) for reply in replies),
+        down=mean(size(order.server_messages) for order in orders),
+        declared_up=sum(weight_in_bytes(part.uplink, plan) for part in setup.method.parts),
+        declared_down=sum(weight_in_bytes(part.downlink, plan) for part in setup.method.parts),
         state=mean(states),
         shelf=mean(map(size, shelves)),
         rebuilt=all(known) if personal else None,

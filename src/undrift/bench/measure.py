@@ -12,17 +12,17 @@ from typing import Any
 import torch
 
 from undrift.bench.bare import Bare, Work, fashion, works
-from undrift.bits import one_thread
-from undrift.engine.base import Engine
+from undrift.core.determinism import one_thread
+from undrift.core.streams import numpy_stream
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
-from undrift.federation import Federation
-from undrift.loop import Loop
-from undrift.options import from_keywords
-from undrift.partition import dirichlet
-from undrift.setup import prepare
-from undrift.store.vault import Vault
-from undrift.streams import numpy_stream
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
+from undrift.federation.partition import dirichlet
+from undrift.round.engine import Engine
+from undrift.round.loop import Evaluator
+from undrift.store.run_store import RunStore
 
 MODELS = {"a": "mlp(200, 100)", "b": "cnn", "c": "logistic"}
 PAIRS = {"a": 11, "b": 7, "c": 11}
@@ -43,7 +43,7 @@ class Silent:
     def population(self, cohort: Sequence[int]) -> list[int]:
         return []
 
-    def judge(self, *_: Any) -> list[Any]:
+    def evaluate(self, *_: Any) -> list[Any]:
         return []
 
 
@@ -64,34 +64,36 @@ class Ours:
             "lr": work.lr, "momentum": work.momentum, "weight_decay": work.decay, "cohort": work.cohort, "out": False,
         })  # fmt: skip
         self.setup = prepare(options, federation)
-        self.vault = Vault(folder)
+        self.store = RunStore(folder)
         start = engine or Processes(start_workers(workers)).open
-        self.engine = start(self.setup.site, self.vault.states)
-        self.loop = Loop(self.setup, self.engine, self.vault)
-        self.judges = {False: Silent(), True: self.loop.judge}
-        self.world = self.loop.begin()
+        self.engine = start(self.setup.runtime, self.store.states)
+        self.loop = self.setup.loop(self.engine, self.store)
+        self.evaluators: dict[bool, Evaluator] = {False: Silent(), True: self.loop.evaluator}
+        self.server_state = self.loop.begin()
         self.engine.ready()
 
     def cohort(self) -> list[int]:
-        stream = numpy_stream(self.setup.plan.seed, "cohort", self.world.round)
+        stream = numpy_stream(self.setup.plan.seed, "cohort", self.server_state.round)
         return self.setup.selection.choose(stream, self.setup.plan.clients)
 
     def round(self, evaluated: bool = False) -> float:
         """One round with its commit (and its checkpoint, when one is due); the seconds it took."""
-        self.loop.judge = self.judges[evaluated]
+        self.loop.evaluator = self.evaluators[evaluated]
         with one_thread():
             began = time.perf_counter()
-            after, rows, notes, events, cohort = self.loop.one_round(self.world)
-            self.vault.record.commit_round(self.world.round, 0.0, 0.0, cohort, rows, notes, events)
-            self.world = after
-            if self.vault.due(after):
-                self.vault.checkpoint(after)
+            done = self.loop.one_round(self.server_state)
+            self.store.record.commit_round(
+                self.server_state.round, 0.0, 0.0, done.cohort, done.metrics, done.notes, done.events
+            )
+            self.server_state = done.state
+            if self.store.due(done.state):
+                self.store.checkpoint(done.state)
             self.loop.clock.lap("store")
             return time.perf_counter() - began
 
     def close(self) -> None:
         self.engine.close()
-        self.vault.close()
+        self.store.close()
 
 
 def measure(
@@ -112,8 +114,8 @@ def measure(
                 plain = bare.round(ours.cohort())
                 mine = ours.round()
                 again = bare.round(ours.cohort())
-                judged = ours.round(evaluated=True)
-                rows.append((plain, mine / plain, judged / again))
+                evaluated = ours.round(evaluated=True)
+                rows.append((plain, mine / plain, evaluated / again))
                 say(f"({work.name}) pair {len(rows)}: bare {plain:.3f} s, ours {mine / plain:.3f}×")
         finally:
             bare.close()

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from undrift.errors import BadRequest, RunFailed, Stopped
+from undrift.core.errors import BadRequest, RunFailed, Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,7 +49,7 @@ def command(arguments: list[str]) -> int:
 def sentence(error: Exception, arguments: list[str], known_options: Sequence[str]) -> str:
     """Our words for what the option parser refuses."""
     from undrift.cli.app import commands
-    from undrift.errors import unknown
+    from undrift.core.errors import unknown
 
     name = getattr(error, "option_name", None)
     if type(error).__name__ == "NoSuchOption" and name:

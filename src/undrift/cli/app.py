@@ -10,7 +10,7 @@ import typer.core
 import undrift
 from undrift.cli import bench, compare, data, demo, deploy, env, export, methods, paper, report, resume, run, runs, show
 from undrift.cli.settings import known_options
-from undrift.errors import Stopped
+from undrift.core.errors import Stopped
 
 __all__ = ["app", "commands", "known_options"]
 

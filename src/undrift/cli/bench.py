@@ -6,7 +6,7 @@ import json as json_module
 
 import typer
 
-from undrift.errors import unknown
+from undrift.core.errors import unknown
 
 
 def add(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def bench(
 ) -> None:
     """Seconds per round over the bare training loop on the same clients, measured in pairs."""
     from undrift.bench import measure
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
 
     known, data = measure.all_works()
     chosen = works or list(known)

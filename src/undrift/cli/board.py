@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undrift.study.tasks import Onlooker, Row, Task
+from undrift.study.tasks import Row, StudyCallback, Task
 
 EVERY = 5.0  # seconds between plain lines
 
 
-class Board(Onlooker):
+class Board(StudyCallback):
     def __init__(self, quiet: bool = False, log: str | None = None) -> None:
         self.quiet = quiet
         self.log = Path(log).open("a") if log else None  # noqa: SIM115 - closed by `end`

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from undrift.cli.settings import flag, read, read_one, with_options
-from undrift.errors import BadRequest, unknown
-from undrift.options import FIELDS
+from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.options import FIELDS
 
 if TYPE_CHECKING:
     from undrift.study.compare import Compared
@@ -111,9 +111,9 @@ def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -
 
 def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -> None:
     """Tables for eyes, an object for scripts, a page for both."""
-    from undrift.study.report import write
+    from undrift.experiment.tables import legend, text_table
+    from undrift.report.report import write
     from undrift.study.standings import LEGEND, standings_table, table
-    from undrift.study.tables import legend, text_table
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):

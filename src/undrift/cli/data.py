@@ -16,7 +16,7 @@ app = typer.Typer(help="What data there are, and who would hold what.", no_args_
 def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
     """The data sets Undrift knows, and which are at hand."""
     from undrift import data
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
 
     found: list[dict[str, Any]] = []
     for name in data.names():
@@ -53,9 +53,9 @@ def show(
 ) -> None:
     """Who holds what: numbers, and a page with a picture."""
     from undrift.cli.settings import read
-    from undrift.federation import federate
-    from undrift.study import holdings
-    from undrift.study.page import write
+    from undrift.federation.dealing import federate
+    from undrift.report import label_distribution as holdings
+    from undrift.report.page import write
 
     asked = read({"seed": seed} | ({} if clients is None else {"clients": clients}))
     federation = federate(data, partition, asked.get("clients"), noise=noise, domains=domains, seed=asked["seed"])

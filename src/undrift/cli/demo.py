@@ -23,27 +23,34 @@ def add(app: typer.Typer) -> None:
 
 def is_demo(folder: Path) -> bool:
     """Whether an earlier demo lies there, finished or not; nothing else is taken away."""
-    from undrift.errors import BadRequest
-    from undrift.study.comparison import read
+    from undrift.core.errors import BadRequest
+    from undrift.study import comparison
 
     try:
-        return tuple(entry.label for entry in read(folder).entries) == METHODS
+        return tuple(entry.label for entry in comparison.read(folder).entries) == METHODS
     except BadRequest:
         return False
 
 
 def demo(
     out: str = typer.Option("runs/demo", "--out", help="where the runs and the page go"),
+    rounds: str | None = typer.Option(
+        None, "--rounds", help=f"communication rounds [{SETTINGS['rounds']}]", metavar="VALUE"
+    ),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
 ) -> None:
     """Plain averaging against the remedies on a skewed, noisy federation of handwritten digits."""
     from undrift.cli.compare import carried_out, present
-    from undrift.federation import federate
-    from undrift.study import holdings
+    from undrift.cli.settings import read
+    from undrift.experiment.options import from_keywords
+    from undrift.federation.dealing import federate
+    from undrift.report import label_distribution
     from undrift.study.compare import home, planned
     from undrift.study.comparison import Entry
 
+    settings = SETTINGS | ({} if rounds is None else read({"rounds": rounds}))
+    from_keywords(settings)  # refuses bad ones before anything is shown or removed
     if not quiet:
         federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])
         typer.echo(
@@ -51,9 +58,9 @@ def demo(
             "and three labels in ten are wrong. Who holds what, in the first of three deals:\n",
             err=json,
         )
-        typer.echo(holdings.terminal(federation, holdings.describe(federation)) + "\n", err=json)
+        typer.echo(label_distribution.terminal(federation, label_distribution.describe(federation)) + "\n", err=json)
     if is_demo(Path(out)):
         shutil.rmtree(out)
-    asked = planned([Entry(name) for name in METHODS], SETTINGS, SEEDS, None, {})
+    asked = planned([Entry(name) for name in METHODS], settings, SEEDS, None, {})
     present(carried_out(asked, home(asked, out, resume=False), quiet, None), json, quiet,
             "Undrift demo: averaging against the remedies")  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from undrift.cli.settings import number, with_options
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 app = typer.Typer(help="The same method on real sites, with Flower.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def init(
         if value is not None:
             words[name] = number(name, value)
     spec, setup = write(Path(folder), {**settings_of(run), **given}, words, show_models)
-    for sentence in setup.said:
+    for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
     typer.echo(f"{setup.method.name} for {', '.join(spec.everybody)} is in {folder}; read {folder}/README.md first")
     typer.echo("leaves a site in every round: " + "; ".join(leaves(setup)))
@@ -57,8 +57,8 @@ def settings_of(run: str | None) -> dict[str, Any]:
     """The settings of a simulation that are a deployment's too."""
     if run is None:
         return {}
-    from undrift.options import read_toml
-    from undrift.reopen import run_folder
+    from undrift.experiment.folders import run_folder
+    from undrift.experiment.run_toml import read_toml
 
     kept = (
         "method", "parts", "model", "rounds", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "lr_decay",
@@ -75,10 +75,10 @@ def settings_of(run: str | None) -> dict[str, Any]:
 
 
 def leaves(setup: Any) -> list[str]:
-    from undrift.deploy.border import shared
+    from undrift.deploy.codec import shared
 
-    count = len(shared(setup.site.initial, setup.plan))
-    own = [f"{part.name}'s {name} ({kind})" for part in setup.method.parts for name, kind in part.sends.items()]
+    count = len(shared(setup.runtime.initial, setup.plan))
+    own = [f"{part.name}'s {name} ({kind})" for part in setup.method.parts for name, kind in part.uplink.items()]
     return [f"the model ({count:,} numbers)", *own, "sample count, steps, losses, accuracies, seconds"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 TABLES = ("rounds", "metrics", "notes", "events", "times")
 
@@ -24,8 +24,8 @@ def export(
     out: str | None = typer.Option(None, "--out", help="the folder to write to [RUN/export]"),
 ) -> None:
     """The recorded rows of a run, one file per table."""
-    from undrift.reopen import run_folder
-    from undrift.result import rows_of
+    from undrift.experiment.folders import run_folder
+    from undrift.store.record import rows_of
 
     folder = run_folder(run)
     target = Path(out) if out else folder / "export"

@@ -20,19 +20,19 @@ def methods(
     markdown: bool = typer.Option(False, "--markdown", help="all of them and all parts, as docs/methods.md"),
 ) -> None:
     """All methods, or everything about one: parameters, formula, what it costs, what it sends."""
-    from undrift import describe
+    from undrift.bench import catalogue
 
     if name is not None:
-        found = describe.describe(name)
+        found = catalogue.describe(name)
         typer.echo(json_module.dumps(found) if json else page(found))
     elif markdown:
-        typer.echo(document(describe.published(), describe.parts()))
+        typer.echo(document(catalogue.published(), catalogue.parts()))
     elif json:
-        typer.echo(json_module.dumps(describe.published()))
+        typer.echo(json_module.dumps(catalogue.published()))
     else:
-        from undrift.study.tables import text_table
+        from undrift.experiment.tables import text_table
 
-        rows = [HEADER, *([shortened(cell) for cell in row(found)] for found in describe.published())]
+        rows = [HEADER, *([shortened(cell) for cell in row(found)] for found in catalogue.published())]
         typer.echo(text_table(rows, words=(0, 1, 2, 6, 7)) + "\n\n" + LEGEND + "\nJoin with +, ask for a weighting with @: "
                    "flood+scaffold@bound. `undrift methods NAME` tells all about one.")  # fmt: skip
 
@@ -125,7 +125,7 @@ PERSONAL = {
 def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> str:
     """docs/methods.md."""
     from undrift.bench.costs import CLIENTS, NETWORK, SAMPLES
-    from undrift.study.tables import markdown_table
+    from undrift.experiment.tables import markdown_table
 
     names = [[*HEADER, "personal model"], *([*row(f), SHORT[f["costs"]["rebuilt"]]] for f in published)]
     pieces = [["part", "what it is", *HEADER[2:-1]], *([f["name"], f["what"], *row(f)[2:-1]] for f in parts)]

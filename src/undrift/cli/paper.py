@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from undrift.study.papers import Scaled
+    from undrift.papers.papers import Scaled
 
 app = typer.Typer(help="The papers' experiments as presets, ours beside the printed numbers.", no_args_is_help=True)
 
@@ -21,8 +21,8 @@ app = typer.Typer(help="The papers' experiments as presets, ours beside the prin
 def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
     """All presets, what they need, and how long the quick scale takes."""
     from undrift import data
-    from undrift.study import papers
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
+    from undrift.papers import papers
 
     found = []
     for name in papers.names():
@@ -53,8 +53,8 @@ def show(
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
     """What a preset runs, what the paper printed, what it claims."""
-    from undrift.study import papers
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
+    from undrift.papers import papers
 
     preset = papers.load(name)
     asked = papers.scaled(preset, scale)
@@ -108,7 +108,8 @@ def run(
 ) -> None:
     """Run a preset: our numbers beside the printed ones, and what became of the claims."""
     from undrift.cli.board import Board
-    from undrift.study import paper_run, papers
+    from undrift.papers import papers
+    from undrift.papers import run as paper_run
 
     for what, number in (("--rounds", rounds), ("--seeds", seeds), ("--workers", workers)):
         if number is not None and number < 1:
@@ -138,8 +139,9 @@ def run(
 
 
 def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:
-    from undrift.study import paper_run, paper_table
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
+    from undrift.papers import run as paper_run
+    from undrift.papers import table as paper_table
 
     found = paper_table.verdicts(asked.preset, rows)
     page = paper_run.write_page(asked, rows, folder)
@@ -168,7 +170,7 @@ def results(
     html: str | None = typer.Option(None, "--html", help="write tables and curves as a page here"),
 ) -> None:
     """The tables and claims of kept results, as Markdown."""
-    from undrift.study import paper_run
+    from undrift.papers import run as paper_run
 
     typer.echo(paper_run.markdown_of(Path(file)))
     if html is not None:

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from undrift.experiment.callback import RunCallback
 
-class Progress:
+
+class Progress(RunCallback):
     """Watches one run. Everything goes to stderr; `log` gets every round as a plain line."""
 
     def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
@@ -17,12 +19,12 @@ class Progress:
         self.bar: Any = None
         self.began_at = self.said_at = time.monotonic()
 
-    def began(self, setup: Any, engine: Any) -> None:
-        for sentence in setup.said:
-            self.line(f"note: {sentence}")
-        self.line(f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
+    def on_start(self, setup: Any, engine: Any) -> None:
+        for sentence in setup.notices:
+            self.on_message(f"note: {sentence}")
+        self.on_message(f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
                   f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)")  # fmt: skip
-        self.line(engine.plan_line)
+        self.on_message(engine.plan_line)
         self.began_at = self.said_at = time.monotonic()
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
@@ -35,7 +37,7 @@ class Progress:
             self.task = self.bar.add_task(self.label or setup.method.name, total=setup.plan.rounds, accuracy="—")
             self.bar.start()
 
-    def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         shown = "—" if accuracy is None else f"{accuracy:.4f}"
         if self.log is not None:
             print(f"round {round + 1}/{rounds} accuracy {shown} {seconds:.3f} s", file=self.log, flush=True)
@@ -48,16 +50,16 @@ class Progress:
             print(f"round {round + 1}/{rounds}  accuracy {shown}  {left:.0f} s left", file=sys.stderr, flush=True)
             self.said_at = time.monotonic()
 
-    def ended(self, evaluation: float) -> None:
+    def on_end(self, evaluation_share: float) -> None:
         if self.bar is not None:
             self.bar.stop()
-        self.line(f"evaluation took {100 * evaluation:.0f} % of the time")
+        self.on_message(f"evaluation took {100 * evaluation_share:.0f} % of the time")
 
-    def line(self, text: str) -> None:
+    def on_message(self, sentence: str) -> None:
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(sentence, file=sys.stderr, flush=True)
         if self.log is not None:
-            print(text, file=self.log, flush=True)
+            print(sentence, file=self.log, flush=True)
 
     def end(self) -> None:
         if self.bar is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 def add(app: typer.Typer) -> None:
@@ -21,8 +21,8 @@ def report(
     title: str | None = typer.Option(None, "--title", help="its title"),
 ) -> None:
     """One self-contained HTML file: tables, curves, client by client, weights, configuration, commands."""
-    from undrift.result import named
-    from undrift.study.report import write
+    from undrift.experiment.folders import named
+    from undrift.report.report import write
 
     path = Path(out) if out else named(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     if path.is_dir():

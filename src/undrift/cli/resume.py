@@ -7,7 +7,7 @@ import sys
 import typer
 
 from undrift.cli.run import show
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 def add(app: typer.Typer) -> None:
@@ -27,26 +27,28 @@ def resume(
     """Go on where a run stopped; with --rounds, give a finished one more."""
     from undrift.cli.progress import Progress
     from undrift.cli.settings import read
-    from undrift.reopen import load
-    from undrift.reopen import resume as go_on
+    from undrift.experiment.resume import load
+    from undrift.experiment.resume import resume as go_on
 
     given = {"rounds": rounds, "engine": engine, "workers": workers, "ray_address": ray_address}
     asked = read({name: value for name, value in given.items() if value is not None})
     more = asked.pop("rounds", None)
     before = load(run)
     planned = before.setup.plan.rounds
-    if more is not None and more < before.world.round:
-        raise BadRequest(f"the run has done {before.world.round} rounds already; --rounds {more} is less than that")
-    if before.world.round >= (more or planned):
+    if more is not None and more < before.server_state.round:
+        raise BadRequest(
+            f"the run has done {before.server_state.round} rounds already; --rounds {more} is less than that"
+        )
+    if before.server_state.round >= (more or planned):
         if not quiet:
-            print(f"{run} is finished: {before.world.round} rounds; --rounds N gives it more", file=sys.stderr)
+            print(f"{run} is finished: {before.server_state.round} rounds; --rounds N gives it more", file=sys.stderr)
         show(before.summary, json, quiet)
         return
     if more is not None and more > planned and not quiet:
         print("schedules stay as they were resolved at the start of the run", file=sys.stderr)
     progress = Progress(quiet, log)
     try:
-        result = go_on(run, rounds=more, watcher=progress, **asked)
+        result = go_on(run, rounds=more, callback=progress, **asked)
     finally:
         progress.end()
     show(result.summary, json, quiet)

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from undrift.cli.settings import with_options
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 def add(app: typer.Typer) -> None:
@@ -27,7 +27,7 @@ def run(
     """One run on the embedded or your own data."""
     from undrift.cli.progress import Progress
     from undrift.engine.spawn import start_workers, stop_workers
-    from undrift.options import read_toml
+    from undrift.experiment.run_toml import read_toml
 
     table = {}
     if file is not None:
@@ -44,12 +44,12 @@ def run(
     started = None
     if given.get("engine") == "processes" and given.get("workers", 1) >= 1:
         started = start_workers(given.get("workers"))  # they import torch while we do
-    from undrift.runner import run as start
+    from undrift.experiment.runner import run as start
 
     progress = Progress(quiet, log)
     try:
         result = start(
-            given.pop("method", "fedavg"), watcher=progress, parts=given.pop("parts", None), started=started, **given
+            given.pop("method", "fedavg"), callback=progress, parts=given.pop("parts", None), started=started, **given
         )
     finally:
         progress.end()
@@ -59,7 +59,7 @@ def run(
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """The end of a run: a table for eyes, an object for scripts."""
-    from undrift.study.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
 
     if not quiet:
         eyes = sys.stderr if json else sys.stdout

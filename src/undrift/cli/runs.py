@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 
 def add(app: typer.Typer) -> None:
@@ -21,10 +21,10 @@ def runs(
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
     """List runs, newest last; --remove NAME deletes one."""
-    from undrift.options import read_toml
-    from undrift.reopen import run_folder
-    from undrift.result import rows_of
-    from undrift.store.vault import locked
+    from undrift.experiment.folders import run_folder
+    from undrift.experiment.run_toml import read_toml
+    from undrift.store.record import rows_of
+    from undrift.store.run_store import locked
 
     if remove is not None:
         path = Path(remove) if (Path(remove) / "run.toml").exists() else Path(folder) / remove
@@ -56,7 +56,7 @@ def runs(
     if json:
         typer.echo(json_module.dumps(found))
         return
-    from undrift.study.tables import percent, text_table
+    from undrift.experiment.tables import percent, text_table
 
     rows = [["run", "method", "data", "rounds", "G"]]
     rows += [[f["run"], f["method"], f["data"], f"{f['rounds']}/{f['of']}", percent(f["accuracy"])] for f in found]

@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from undrift.errors import BadRequest
-from undrift.options import FIELDS, HINTS
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import FIELDS, HINTS
 
 HIDDEN = ("tolerate", "force", "persist_momentum")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from undrift.study.traces import Traces
+    from undrift.report.traces import Traces
 
 
 def add(app: typer.Typer) -> None:
@@ -27,18 +27,17 @@ def show(
 ) -> None:
     """What a run did: method, stages, curve, published protocols, who was left out."""
     from undrift.evaluate.views import protocols
-    from undrift.options import read_toml
-    from undrift.reopen import run_folder
-    from undrift.result import rows_of
-    from undrift.store.record import Record
-    from undrift.study.summary import client_stage, global_stage, unseen
-    from undrift.study.tables import legend, newcomers_line, stage_table, text_table
-    from undrift.study.traces import sparkline
+    from undrift.experiment.folders import run_folder
+    from undrift.experiment.run_toml import read_toml
+    from undrift.experiment.summary import client_stage, global_stage, unseen
+    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.report.traces import sparkline
+    from undrift.store.record import Record, rows_of
 
     folder = run_folder(run)
     options = read_toml(folder / "run.toml")
     if json:
-        from undrift.reopen import load
+        from undrift.experiment.resume import load
 
         typer.echo(json_module.dumps(load(run).summary))
         return
@@ -82,8 +81,8 @@ def show(
         if traces:
             typer.echo(f"\n{found}")
         if html is not None:
-            from undrift.study.page import write
-            from undrift.study.run_page import sections
+            from undrift.report.page import write
+            from undrift.report.run_page import sections
 
             drawn = sections(options["method"], record.all, summary, options["thresholds"])
             write(Path(html), f"{options['method']} on {options['data']}", [*drawn, *found.sections()])
@@ -93,10 +92,10 @@ def show(
 
 def seen(folder: Path) -> Traces:
     """The run's traces; without the weights against what the clients hold where the federation cannot be made again."""
-    from undrift.errors import BadRequest
-    from undrift.reopen import remade
-    from undrift.result import rows_of
-    from undrift.study.traces import traces
+    from undrift.core.errors import BadRequest
+    from undrift.experiment.resume import remade
+    from undrift.report.traces import traces
+    from undrift.store.record import rows_of
 
     federation = None
     try:

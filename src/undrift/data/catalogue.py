@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from undrift.core.errors import BadRequest, unknown
 from undrift.data import domains
 from undrift.data.cache import Arrays, cache_folder, cached
 from undrift.data.dataset import DataSet, assembled
@@ -14,7 +15,6 @@ from undrift.data.decode import DIGITS, digits_set
 from undrift.data.entries import ENTRIES, RESEARCH, Entry
 from undrift.data.find import Files, locate, missing
 from undrift.data.own import own_folder, own_npz
-from undrift.errors import BadRequest, unknown
 
 NO_FILES = Files((), ())
 

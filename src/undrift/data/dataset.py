@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 if TYPE_CHECKING:
     import torch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.data.cache import Arrays
 from undrift.data.readers import channels_first, cifar, idx_pair, npz, svhn_mat
-from undrift.errors import BadRequest
 
 DIGITS = tuple("0123456789")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.data.cache import Arrays
 from undrift.data.decode import DIGITS
 from undrift.data.find import Files
 from undrift.data.folders import read_images, resized
 from undrift.data.own import with_moments
-from undrift.errors import BadRequest
 
 # The ten classes of FedBSS's study: name of the class folder, and its number in DomainNet's lists.
 DOMAINNET_CLASSES = {

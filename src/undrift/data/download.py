@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 BLOCK = 1 << 18
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from undrift.core.errors import BadRequest
 from undrift.data.cache import cache_folder
-from undrift.errors import BadRequest
 
 
 @dataclass(frozen=True)

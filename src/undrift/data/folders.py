@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.data.cache import Arrays
-from undrift.errors import BadRequest
 
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 TEST_NAMES = ("test", "val", "valid")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.data.cache import Arrays, cached
 from undrift.data.dataset import DataSet, assembled, measured
 from undrift.data.decode import whole_numbers
 from undrift.data.folders import image_folder, layout
 from undrift.data.readers import channels_first, npz
-from undrift.errors import BadRequest
 
 OWN = "the user's own"
 

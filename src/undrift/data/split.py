@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
+from undrift.core.streams import numpy_stream
 from undrift.data.dataset import DataSet
-from undrift.errors import BadRequest
-from undrift.streams import numpy_stream
 
 
 def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:

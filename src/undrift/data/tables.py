@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core.errors import BadRequest, unknown
 from undrift.data.cache import Arrays
 from undrift.data.dataset import DataSet, assembled
 from undrift.data.decode import whole_numbers
 from undrift.data.own import OWN, with_moments
 from undrift.data.readers import channels_first
-from undrift.errors import BadRequest, unknown
 
 MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print what is not there
 

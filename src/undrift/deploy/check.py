@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
-from undrift.deploy.border import pack_orders, pack_replies, unpack_replies
 from undrift.deploy.client import Node, done, opened, placed
-from undrift.deploy.home import Home
-from undrift.errors import BadRequest
-from undrift.orders import Order
+from undrift.deploy.codec import pack_orders, pack_replies, unpack_replies
+from undrift.deploy.site_store import SiteStore
+from undrift.round.orders import Order
+from undrift.store.server_state import ServerState
 
 
 def site(app: Path, name: str, data: Path) -> dict[str, Any]:
@@ -38,24 +39,24 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
     }  # fmt: skip
-    site = placed(setup, len(spec.sites), max(1, len(federation.y)) * len(spec.sites), setup.site.initial)
+    site = placed(setup, len(spec.sites), max(1, len(federation.y)) * len(spec.sites), setup.runtime.initial)
     plan = replace(site.plan, rounds=max(site.plan.rounds, 2))
-    told: dict[str, dict] = {part.key: {} for part in plan.method.parts}
-    world = site.initial.cpu(), site.model.integers()
+    messages: dict[str, dict[str, Any]] = {part.key: {} for part in plan.method.parts}
+    server_state = site.initial.cpu(), site.model.integers()
     with tempfile.TemporaryDirectory() as place:
-        home = Home(Path(place), "check").make()
+        site_store = SiteStore(Path(place), "check").make()
         began = time.perf_counter()
         if name in spec.sites:
-            order = Order("train", 0, number, *world, first_words(setup), judge=("own",))
-            reply = done(site, setup, node, home, order)
+            order = Order("train", 0, number, *server_state, first_messages(setup), evaluate_on=("own",))
+            reply = done(site, setup, node, site_store, order)
             if reply.failure is not None:
                 raise BadRequest(f"{name} could not do one round: {reply.failure.detail}")
         else:
-            order = Order("hold", 1, number, *world, told, judge=("own",))
-            reply = done(site, setup, node, home, order)
+            order = Order("personalize", 1, number, *server_state, messages, evaluate_on=("own",))
+            reply = done(site, setup, node, site_store, order)
         training = time.perf_counter() - began
         down, up = pack_orders([order], plan), pack_replies([order], [reply], plan, name)
-        unpack_replies(up, [order], plan, world[1], max(1, len(federation.y)), spec.norm)
+        unpack_replies(up, [order], plan, server_state[1], max(1, len(federation.y)), spec.norm)
         kept = sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
     unit = 1024 if sys.platform.startswith("linux") else 1
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -71,18 +72,18 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
     return {**found, "ready": "yes; nothing was sent"}
 
 
-def first_words(setup: Any) -> dict[str, Any]:
-    """What the server would say in round 0."""
-    from undrift.aggregate import Desktop, first_world
+def first_messages(setup: Any) -> dict[str, Any]:
+    """What the server would send in round 0, by part."""
+    from undrift.round.server import ServerRound, first_state
     from undrift.store.states import States
 
-    site, states = setup.site, States(None)
+    runtime, states = setup.runtime, States(None)
 
-    def desk(world: Any) -> Desktop:
-        return Desktop(setup.plan, world, states, site.lent, site.proxy)
+    def open_round(state: ServerState) -> ServerRound:
+        return ServerRound(setup.plan, state, states, runtime.lent, runtime.proxy)
 
-    world = first_world(setup.plan, site.initial.cpu(), site.model.integers(), desk)
-    return desk(world).told(desk(world).broadcasts(), 0)
+    server_round = open_round(first_state(setup.plan, runtime.initial.cpu(), runtime.model.integers(), open_round))
+    return server_round.messages_for(server_round.broadcasts(), 0)
 
 
 def free(folder: Path) -> str:

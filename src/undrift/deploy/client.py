@@ -16,17 +16,17 @@ from typing import Any
 import torch
 
 import undrift
-from undrift.bits import deterministic
-from undrift.deploy.border import Reader, pack_replies, unpack_orders
-from undrift.deploy.home import Home, Lost
-from undrift.deploy.parcel import LONGEST, Parcel, fields
+from undrift.core.determinism import deterministic
+from undrift.core.errors import BadRequest
+from undrift.deploy.codec import Decoder, pack_replies, unpack_orders
+from undrift.deploy.envelope import LONGEST, Envelope, fields
+from undrift.deploy.site_store import Lost, SiteStore
 from undrift.deploy.spec import Spec, at_site, method_words
-from undrift.errors import BadRequest
-from undrift.evaluate import judge
-from undrift.local import Round, serve
-from undrift.orders import Order, Reply
-from undrift.setup import Setup
-from undrift.site import Site
+from undrift.evaluate.client import client_metrics
+from undrift.experiment.setup import Setup
+from undrift.round.client import ClientRound, serve
+from undrift.round.orders import Order, Reply
+from undrift.round.runtime import Runtime
 
 CALL = {
     "kind": (str,), "run": (str,), "session": (int,), "version": (str,), "parts": (list,), "layout": (str,),
@@ -54,20 +54,20 @@ class Node:
         return Node(str(config["site"]), data, Path(str(config.get("folder") or data.parent / "undrift")).expanduser())
 
 
-def answer(spec: Spec, config: Mapping[str, Any], parcel: Parcel) -> Parcel:
+def answer(spec: Spec, config: Mapping[str, Any], envelope: Envelope) -> Envelope:
     """Whatever goes wrong here becomes a sentence: in full at the site, without details in the answer."""
     site = str(config.get("site", ""))
     try:
         node = Node.of(config)
-        if parcel.head.get("kind") == "roll":
-            return roll(spec, node, parcel)
-        return work(spec, node, parcel)
+        if envelope.head.get("kind") == "roll":
+            return handshake(spec, node, envelope)
+        return work(spec, node, envelope)
     except BadRequest as error:
         say(f"{site or 'this site'} cannot take part: {error}")
-        return Parcel({"kind": "refusal", "site": site, "sentence": str(error)[:LONGEST]})
+        return Envelope({"kind": "refusal", "site": site, "sentence": str(error)[:LONGEST]})
     except Exception as error:
         say(f"{site or 'this site'} cannot take part:\n{traceback.format_exc()}")
-        return Parcel(
+        return Envelope(
             {"kind": "refusal", "site": site, "sentence": f"{type(error).__name__}; the site's log has the rest"}
         )
 
@@ -79,8 +79,8 @@ def say(text: str) -> None:
 # ---- the roll call -------------------------------------------------------------------------------------------------
 
 
-def roll(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
-    call = fields(parcel.head, CALL)
+def handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
+    call = fields(envelope.head, CALL)
     if call["version"] != undrift.__version__:
         raise BadRequest(
             f"{node.site} has undrift {undrift.__version__}, the server {call['version']}; install the same"
@@ -94,19 +94,19 @@ def roll(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
         raise BadRequest(
             f"{node.site}'s model {setup.model_name} is not laid out as the server's; is its code the same?"
         )
-    home = Home(node.folder, call["run"]).make()
-    reader = Reader(parcel, setup.plan, setup.site.model.integers())
+    site_store = SiteStore(node.folder, call["run"]).make()
+    reader = Decoder(envelope, setup.plan, setup.runtime.model.integers())
     initial = reader.array(call["initial"], torch.float32, (setup.plan.layout.n,)).clone()
     integers = reader.integers(call["integers"], private=True)
-    with home.locked():
-        home.begin(call["session"], initial, integers)
-        reply = Parcel({
+    with site_store.locked():
+        site_store.begin(call["session"], initial, integers)
+        reply = Envelope({
             "kind": "roll", "site": node.site, "version": undrift.__version__, "n": len(setup.federation.y),
             "tests": len(setup.federation.test_y), "labels": list(setup.federation.labels),
             "layout": setup.plan.layout.signature,
         })  # fmt: skip
-        home.left(reply, None)
-    say(f"{node.site} is number {spec.number(node.site)} of {len(spec.everybody)}; its folder is {home.folder}")
+        site_store.left(reply, None)
+    say(f"{node.site} is number {spec.number(node.site)} of {len(spec.everybody)}; its folder is {site_store.folder}")
     return reply
 
 
@@ -155,40 +155,40 @@ def raised(who: str, error: Exception) -> BadRequest:
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def work(spec: Spec, node: Node, parcel: Parcel) -> Parcel:
-    head = fields(parcel.head, ORDERS)
-    home, number = Home(node.folder, head["run"]), spec.number(node.site)
-    if not home.known:
-        return Parcel({"kind": "stranger", "site": node.site})  # its folder is gone: the server calls it again
-    with home.locked():
-        session, initial, integers = home.facts()
+def work(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
+    head = fields(envelope.head, ORDERS)
+    site_store, number = SiteStore(node.folder, head["run"]), spec.number(node.site)
+    if not site_store.known:
+        return Envelope({"kind": "stranger", "site": node.site})  # its folder is gone: the server calls it again
+    with site_store.locked():
+        session, initial, integers = site_store.facts()
         if head["session"] < session:
-            return Parcel({"kind": "stranger", "site": node.site})  # sent before the server was started again
+            return Envelope({"kind": "stranger", "site": node.site})  # sent before the server was started again
         setup = opened(spec, node)
         site = placed(setup, head["clients"], head["total"], initial)
-        orders = unpack_orders(parcel, site.plan, initial, {**site.model.integers(), **integers}, number)
-        replies = [done(site, setup, node, home, order) for order in orders]
+        orders = unpack_orders(envelope, site.plan, initial, {**site.model.integers(), **integers}, number)
+        replies = [done(site, setup, node, site_store, order) for order in orders]
         reply = pack_replies(orders, replies, site.plan, node.site)
-        home.left(reply, orders[-1].round)
+        site_store.left(reply, orders[-1].round)
     return reply
 
 
-def placed(setup: Setup, clients: int, total: int, initial: torch.Tensor) -> Site:
+def placed(setup: Setup, clients: int, total: int, initial: torch.Tensor) -> Runtime:
     """The site with the numbers of the roll call and Θ⁰, so that everything equals a simulation's."""
-    site = Site(
+    site = Runtime(
         replace(setup.plan, clients=clients, total=total),
         setup.federation,
-        setup.site.model,
-        setup.site.loss,
-        setup.site.augment,
+        setup.runtime.model,
+        setup.runtime.loss,
+        setup.runtime.augment,
     )
     site.initial = initial.to(site.model.device)
     return site
 
 
-def done(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> Reply:
+def done(site: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> Reply:
     try:
-        order.state = home.state(order.state_round)
+        order = replace(order, state=site_store.state(order.state_round))
     except Lost as error:
         return Reply(order.round, order.client).failed("lost", str(error))
     reply = serve(site, order)
@@ -196,21 +196,21 @@ def done(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> Repl
         say(f"round {order.round}: {reply.failure.detail}\n{reply.failure.traceback}")
         kind = reply.failure.detail.partition(":")[0]
         return reply.failed("exception", f"{kind}; the site's log has the rest")  # a message may quote data
-    if reply.failure is None and order.work == "hold":
+    if reply.failure is None and order.work == "personalize":
         if site.plan.private is None:
             with deterministic(0):
-                reply.verdicts["G"] = judge.client(site, order, [(1.0, order.vector)], order.integers).get("own", {})
-        keep_models(site, setup, node, home, order)
+                reply.metrics["G"] = client_metrics(site, order, [(1.0, order.vector)], order.integers).get("own", {})
+        keep_models(site, setup, node, site_store, order)
     if reply.failure is None and reply.stateful:
-        home.keep(order.round, reply.state, order.keep_round)
-    home.note(order.round, reply.notes)
+        site_store.keep(order.round, reply.state, order.keep_round)
+    site_store.note(order.round, reply.notes)
     return reply
 
 
-def keep_models(site: Site, setup: Setup, node: Node, home: Home, order: Order) -> None:
+def keep_models(site: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> None:
     """What the site holds after receiving this model (stage L1), for the site to use."""
     with deterministic(0):
-        holder = Round(site, order)
+        holder = ClientRound(site, order)
         holder.prepare()
         mixture = [(weight, vector.cpu().clone()) for weight, vector in holder.mixture(holder.start)]
-    home.models(setup, node.site, order.round, order.vector, order.integers, mixture)
+    site_store.models(setup, node.site, order.round, order.vector, holder.integers, mixture)

@@ -13,10 +13,10 @@ import tomli_w
 
 import undrift
 from undrift import data as data_sets
+from undrift.core.errors import BadRequest
 from undrift.deploy.spec import Spec, at_server, made
-from undrift.errors import BadRequest
-from undrift.runner import about, resolved
-from undrift.setup import Setup
+from undrift.experiment.run_toml import about, resolved
+from undrift.experiment.setup import Setup
 
 TEMPLATES = Path(__file__).with_name("templates")
 REFUSED = (

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from undrift.core.errors import BadRequest
 from undrift.deploy import spec
-from undrift.errors import BadRequest
 
 PRIVATE = 0o600
 

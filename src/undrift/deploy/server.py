@@ -12,23 +12,26 @@ from typing import Any
 
 import tomli_w
 
-from undrift.aggregate import World
-from undrift.bits import one_thread
+from undrift.core.determinism import one_thread
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
-from undrift.deploy.judging import AtSites
-from undrift.deploy.roll import Post, Roll, calling
+from undrift.deploy.evaluator import SiteEvaluator
+from undrift.deploy.handshake import Handshake, Transport, calling
 from undrift.deploy.sites import Sites
 from undrift.deploy.spec import Spec, at_server
-from undrift.errors import BadRequest, RunFailed
-from undrift.evaluate.stages import Judge
-from undrift.federation import Federation, Rows, rows_of
-from undrift.loop import Loop
-from undrift.own import four
-from undrift.reopen import opened, remade
-from undrift.result import Result
-from undrift.runner import about, export, resolved
-from undrift.setup import Setup
-from undrift.store.vault import Vault, written
+from undrift.evaluate.stages import StageEvaluator
+from undrift.experiment.callback import RunCallback
+from undrift.experiment.result import Result
+from undrift.experiment.resume import opened, remade
+from undrift.experiment.run_toml import about, resolved
+from undrift.experiment.runner import export
+from undrift.experiment.setup import Setup
+from undrift.federation import images
+from undrift.federation.federation import Federation, Rows
+from undrift.federation.from_clients import four
+from undrift.round.loop import Loop
+from undrift.store.run_store import RunStore, written
+from undrift.store.server_state import ServerState
 
 Say = Callable[[str], None]
 
@@ -54,7 +57,7 @@ class Facts:
         return Facts(**json.loads((folder / "roll.json").read_text()))
 
 
-def serve_run(spec: Spec, post: Post, config: Mapping[str, Any], say: Say = say_it) -> Result:
+def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], say: Say = say_it) -> Result:
     """Begin the run in the folder `out`, or go on with it where one is there."""
     spec = specs.changed(spec, config)
     if not config.get("out"):
@@ -62,44 +65,44 @@ def serve_run(spec: Spec, post: Post, config: Mapping[str, Any], say: Say = say_
     folder = Path(str(config["out"])).expanduser().resolve()
     test = own_test(spec, config)
     if (folder / "roll.json").exists():
-        return go_on(spec, post, folder, test, say)
-    return begin(spec, post, folder, test, say)
+        return go_on(spec, transport, folder, test, say)
+    return begin(spec, transport, folder, test, say)
 
 
-def begin(spec: Spec, post: Post, folder: Path, test: Rows | None, say: Say) -> Result:
+def begin(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
     if folder.exists() and any(path.name not in OURS for path in folder.iterdir()):
         raise BadRequest(f"{folder} is taken by something that is not a run of a deployment; choose another out")
     provisional = spec.setup(at_server(spec, [1] * len(spec.sites), test))
-    for sentence in provisional.said:
+    for sentence in provisional.notices:
         say(f"note: {sentence}")
-    vault = Vault(folder, int(spec.options.memory * 10**9))
+    store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
-        roll = Roll(spec, post, calling(spec, provisional, run, 1))
+        handshake = Handshake(spec, transport, calling(spec, provisional, run, 1))
         say(f"roll call: waiting up to {spec.wait:g} s for {', '.join(spec.everybody)}")
-        roll.wait(spec.wait)
-        called(roll, vault, 0, say)
-        here = roll.here() & set(spec.sites)
+        handshake.wait(spec.wait)
+        called(handshake, store, 0, say)
+        here = handshake.here() & set(spec.sites)
         if len(here) < spec.needed(len(spec.sites)):
             raise RunFailed(
                 f"{len(here)} of {len(spec.sites)} sites answered the roll call and {spec.needed(len(spec.sites))} are "
                 "needed; start the run again when they are there"
             )
-        sizes = {site: roll.members[site].n if site in here else 0 for site in spec.sites}
+        sizes = {site: handshake.members[site].n if site in here else 0 for site in spec.sites}
         facts = Facts(run, 1, sizes)
         setup = spec.setup(at_server(spec, list(sizes.values()), test))
         values = {name: list(v) if isinstance(v, tuple) else v for name, v in resolved(setup).items() if v is not None}
         (folder / "run.toml").write_text(tomli_w.dumps({**values, "about": about(setup), "deploy": spec.words()}))
         facts.keep(folder)
-        return rounds(spec, setup, roll, vault, facts, None, say)
+        return rounds(spec, setup, handshake, store, facts, None, say)
     finally:
-        vault.close()
+        store.close()
 
 
 OURS = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl")
 
 
-def go_on(spec: Spec, post: Post, folder: Path, test: Rows | None, say: Say) -> Result:
+def go_on(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
     facts = Facts.of(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
@@ -109,83 +112,95 @@ def go_on(spec: Spec, post: Post, folder: Path, test: Rows | None, say: Say) -> 
         raise BadRequest(
             f"{folder} holds a run of {setup.method.name}, which is not this app's method; choose another out"
         )
-    vault = opened(folder, setup)
+    store = opened(folder, setup)
     try:
         facts = replace(facts, sessions=facts.sessions + 1).keep(folder)
-        world, said = vault.restore()
+        server_state, said = store.restore()
         for sentence in said:
-            vault.record.event(world.round, None, "fallback", sentence)
-        vault.record.event(world.round, None, "resumed", f"from the checkpoint before round {world.round}")
-        say(f"going on with round {world.round} of {setup.plan.rounds} in {folder}")
-        roll = Roll(spec, post, calling(spec, setup, facts.run, facts.sessions))
-        roll.wait(spec.wait)
-        called(roll, vault, world.round, say)
-        return rounds(spec, setup, roll, vault, facts, world, say)
+            store.record.event(server_state.round, None, "fallback", sentence)
+        store.record.event(
+            server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
+        )
+        say(f"going on with round {server_state.round} of {setup.plan.rounds} in {folder}")
+        handshake = Handshake(spec, transport, calling(spec, setup, facts.run, facts.sessions))
+        handshake.wait(spec.wait)
+        called(handshake, store, server_state.round, say)
+        return rounds(spec, setup, handshake, store, facts, server_state, say)
     finally:
-        vault.close()
+        store.close()
 
 
-def called(roll: Roll, vault: Vault, round: int, say: Say) -> None:
+def called(handshake: Handshake, store: RunStore, round: int, say: Say) -> None:
     """The outcome of a roll call, in the record and on the screen: who is there, who was refused, who never answered."""
-    for site in sorted(set(roll.spec.everybody) - roll.here()):
-        roll.said.append(("absent", f"{site} did not answer the roll call"))
-    for kind, sentence in roll.events():
-        vault.record.event(round, None, kind, sentence)
+    for site in sorted(set(handshake.spec.everybody) - handshake.here()):
+        handshake.said.append(("absent", f"{site} did not answer the roll call"))
+    for kind, sentence in handshake.events():
+        store.record.event(round, None, kind, sentence)
         say(sentence)
 
 
-def rounds(spec: Spec, setup: Setup, roll: Roll, vault: Vault, facts: Facts, world: World | None, say: Say) -> Result:
-    assert vault.folder is not None
+def rounds(
+    spec: Spec,
+    setup: Setup,
+    handshake: Handshake,
+    store: RunStore,
+    facts: Facts,
+    server_state: ServerState | None,
+    say: Say,
+) -> Result:
+    assert store.folder is not None
     words = {"run": facts.run, "session": facts.sessions}
-    engine = Sites(spec, roll, setup.site, vault.states, words, vault.folder / "border.jsonl")
-    judge = AtSites(Judge(setup.site, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine)
-    heard = vault.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    loop = Loop(setup, engine, vault, Telling(say, vault, heard), judge)
+    engine = Sites(spec, handshake, setup.runtime, store.states, words, store.folder / "border.jsonl")
+    evaluator = SiteEvaluator(
+        StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
+    )
+    heard = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+    loop = setup.loop(engine, store, LogCallback(say, store, heard), evaluator)
     say(
         f"{setup.method.name}: {setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers); {engine.plan_line}"
     )
     with one_thread():
-        if world is None:
-            world = loop.begin()
+        if server_state is None:
+            server_state = loop.begin()
         else:
-            owe(loop, judge, vault, world)
+            owe(loop, evaluator, store, server_state)
         try:
-            world = loop.run(world)
+            server_state = loop.run(server_state)
         except RunFailed:  # what the unfinished round saw is history too
-            done = vault.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+            done = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
             for kind, sentence in engine.events():
-                vault.record.event(done, None, kind, sentence)
+                store.record.event(done, None, kind, sentence)
             raise
-    export(setup, vault, world)
-    say(f"finished after round {world.round}; kept in {vault.folder}")
-    return Result(setup, vault, world)
+    export(setup, store, server_state)
+    say(f"finished after round {server_state.round}; kept in {store.folder}")
+    return Result(setup, store, server_state)
 
 
-def owe(loop: Loop, judge: AtSites, vault: Vault, world: World) -> None:
+def owe(loop: Loop, evaluator: SiteEvaluator, store: RunStore, server_state: ServerState) -> None:
     """A run that is gone on with still owes the judgements of its last round, if they had not come in."""
-    round = world.round - 1
-    done = vault.record.all("SELECT COUNT(*) FROM metrics WHERE round = ? AND stage = 'L1'", (round,))[0][0]
-    if round < 0 or done or not judge.is_due(round):
+    round = server_state.round - 1
+    done = store.record.all("SELECT COUNT(*) FROM metrics WHERE round = ? AND stage = 'L1'", (round,))[0][0]
+    if round < 0 or done or not evaluator.is_due(round):
         return
-    cohort = json.loads(vault.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0][0])
-    rows = judge.arrived(judge.engine.map(judge.orders(world, cohort, loop.desktop)))
-    with vault.record.transaction():  # only after the last round do answers come at once
-        vault.record.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", rows)
+    cohort = json.loads(store.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0][0])
+    rows = evaluator.arrived(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
+    with store.record.transaction():  # only after the last round do answers come at once
+        store.record.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", rows)
 
 
 @dataclass
-class Telling:
+class LogCallback(RunCallback):
     """Says after each round what happened in it."""
 
     say: Say
-    vault: Vault
+    store: RunStore
     heard: int = 0  # the last event that was said
 
-    def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
         self.say(f"round {round + 1}/{rounds}: {seconds:.1f} s{shown}")
         query = "SELECT rowid, kind, detail FROM events WHERE rowid > ? ORDER BY rowid"
-        for row, kind, detail in self.vault.record.all(query, (self.heard,)):
+        for row, kind, detail in self.store.record.all(query, (self.heard,)):
             self.heard = row
             self.say(f"  {kind}: {detail}")
 
@@ -205,7 +220,7 @@ def own_test(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
     x, y, _, _ = four(function(), "the server's test()")
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
         raise BadRequest(f"the server's test() has labels outside 0…{len(spec.labels) - 1}")
-    return rows_of(x), y
+    return images.stored(x), y
 
 
 def known_federation(folder: Path) -> Federation:

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from undrift.declare import Malformed
-from undrift.deploy.border import pack_orders, unpack_replies
-from undrift.deploy.parcel import Parcel, fields
-from undrift.deploy.roll import GONE, Roll
+from undrift.contract.declare import Malformed
+from undrift.core.errors import RunFailed
+from undrift.deploy.codec import pack_orders, unpack_replies
+from undrift.deploy.envelope import Envelope, fields
+from undrift.deploy.handshake import GONE, Handshake
 from undrift.deploy.spec import Spec
-from undrift.engine.base import Engine
-from undrift.errors import RunFailed
-from undrift.local import serve
-from undrift.orders import Order, Reply
-from undrift.site import Site
+from undrift.round.client import serve
+from undrift.round.engine import Engine
+from undrift.round.orders import Order, Reply
+from undrift.round.runtime import Runtime
 from undrift.store.states import States
 
 TRIES = 3  # of a round that misses its quorum, before the run ends (and can be gone on with)
@@ -34,9 +34,21 @@ class Sites(Engine):
     name = "flower"
 
     def __init__(
-        self, spec: Spec, roll: Roll, site: Site, states: States, facts: dict[str, Any], ledger: Path | None = None
+        self,
+        spec: Spec,
+        handshake: Handshake,
+        site: Runtime,
+        states: States,
+        facts: dict[str, Any],
+        ledger: Path | None = None,
     ) -> None:
-        self.spec, self.roll, self.post, self.site, self.states = spec, roll, roll.post, site, states
+        self.spec, self.handshake, self.transport, self.runtime, self.states = (
+            spec,
+            handshake,
+            handshake.transport,
+            site,
+            states,
+        )
         self.plan, self.ledger = site.plan, ledger
         self.facts = {**facts, "clients": site.plan.clients, "total": site.plan.total}
         self.owed: dict[int, Order] = {}  # judgements that wait for the next exchange
@@ -48,15 +60,15 @@ class Sites(Engine):
 
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
         for position, order in enumerate(orders):
-            if order.work == "judge":
-                yield position, serve(self.site, order)  # on the server's own test set
-        later = [order for order in orders if order.work == "hold"]
+            if order.work == "evaluate":
+                yield position, serve(self.runtime, order)  # on the server's own test set
+        later = [order for order in orders if order.work == "personalize"]
         if later and later[0].round < self.plan.rounds:
             self.owed.update({order.client: order for order in later})
         elif later:
             found = self.exchange({order.client: [order] for order in later})
             for position, order in enumerate(orders):
-                reply = found[order.client, "hold"]
+                reply = found[order.client, "personalize"]
                 if reply.failure is not None:
                     self._events.append((reply.failure.kind, f"{reply.failure.detail}; it did not get the final model"))
                 yield position, reply
@@ -70,11 +82,11 @@ class Sites(Engine):
         self.brought = []
         for left in reversed(range(TRIES)):
             missing = [o for o in orders if o.client not in replies or silent(replies[o.client])]
-            parcels = {client: [order] for client, order in self.owed.items()}
+            envelopes = {client: [order] for client, order in self.owed.items()}
             for order in missing:
-                parcels[order.client] = [*parcels.get(order.client, []), order]
+                envelopes[order.client] = [*envelopes.get(order.client, []), order]
             self.owed = {}
-            for (_, work), reply in self.exchange(parcels).items():
+            for (_, work), reply in self.exchange(envelopes).items():
                 if work == "train":
                     replies[reply.client] = reply
                 elif reply.failure is None:
@@ -85,7 +97,7 @@ class Sites(Engine):
             why = "; ".join(reply.failure.detail for reply in replies.values() if reply.failure is not None)
             self._events.append(("quorum", f"{good} of {len(orders)} sites gave an answer, {needed} are needed: {why}"))
             if left:
-                self.roll.wait(self.spec.wait, enough=needed)
+                self.handshake.wait(self.spec.wait, enough=needed)
         else:
             raise RunFailed(
                 f"round {orders[0].round} missed its quorum {TRIES} times ({good} of {len(orders)} sites answered, {needed} "
@@ -96,37 +108,37 @@ class Sites(Engine):
                 reply.state = {"site": self.spec.everybody[reply.client]}  # a receipt: the state itself is at the site
         return [replies[order.client] for order in orders]
 
-    def exchange(self, parcels: dict[int, list[Order]]) -> dict[tuple[int, str], Reply]:
+    def exchange(self, envelopes: dict[int, list[Order]]) -> dict[tuple[int, str], Reply]:
         """Send to whom it is for, wait until all have answered or the time is over, and look at every answer."""
-        self.roll.look()
+        self.handshake.look()
         began = time.monotonic()
         out: dict[str, int] = {}
         found: dict[tuple[int, str], Reply] = {}
-        for client, orders in parcels.items():
+        for client, orders in envelopes.items():
             name = self.spec.everybody[client]
-            node = self.roll.node(name)
-            parcel = pack_orders(orders, self.plan, **self.facts)
-            ticket = None if node is None else self.post.send(node, parcel, self.spec.deadline)
+            node = self.handshake.node(name)
+            envelope = pack_orders(orders, self.plan, **self.facts)
+            ticket = None if node is None else self.transport.send(node, envelope, self.spec.deadline)
             if ticket is None:
                 found |= failures(orders, "absent", f"{name} is not connected")
                 continue
-            self.log("down", name, orders[-1].round, parcel)
+            self.log("down", name, orders[-1].round, envelope)
             out[ticket] = client
         while out:
-            for ticket, answer in self.post.fetch(list(out)).items():
+            for ticket, answer in self.transport.fetch(list(out)).items():
                 client = out.pop(ticket)
-                found |= self.received(client, parcels[client], answer, time.monotonic() - began)
+                found |= self.received(client, envelopes[client], answer, time.monotonic() - began)
             if not out or time.monotonic() - began > self.spec.deadline:
                 break
-            time.sleep(self.post.pause)
-            self.roll.look(fresh=NODES_FRESH)
+            time.sleep(self.transport.pause)
+            self.handshake.look(fresh=NODES_FRESH)
         for client in out.values():
             name = self.spec.everybody[client]
-            found |= failures(parcels[client], "late", f"{name} did not answer within {self.spec.deadline:g} s")
+            found |= failures(envelopes[client], "late", f"{name} did not answer within {self.spec.deadline:g} s")
         return found
 
     def received(
-        self, client: int, orders: list[Order], answer: Parcel | str, seconds: float
+        self, client: int, orders: list[Order], answer: Envelope | str, seconds: float
     ) -> dict[tuple[int, str], Reply]:
         name = self.spec.everybody[client]
         if isinstance(answer, str):
@@ -134,15 +146,15 @@ class Sites(Engine):
         self.log("up", name, orders[-1].round, answer)
         try:
             if answer.head.get("kind") == "stranger":
-                self.roll.again(name)
+                self.handshake.again(name)
                 return failures(orders, "late", f"{name} does not know this run any more; it is called again")
             if answer.head.get("kind") == "refusal":
                 fields(answer.head, {"kind": (str,), "site": (str,), "sentence": (str,)})
                 return failures(orders, "broken", f"{name}: {answer.head['sentence'][:500]}")
             if answer.head.get("site") != name:
                 raise Malformed(f"it speaks for {str(answer.head.get('site'))[:40]!r}")
-            integers = self.site.model.integers()
-            most = self.roll.members[name].n if name in self.roll.members else 0
+            integers = self.runtime.model.integers()
+            most = self.handshake.members[name].n if name in self.handshake.members else 0
             replies = unpack_replies(answer, orders, self.plan, integers, most, self.spec.norm)
         except (Malformed, KeyError, TypeError, ValueError) as wrong:
             return failures(orders, "malformed", f"{name}: {wrong}")
@@ -153,14 +165,14 @@ class Sites(Engine):
             reply.notes = [(PART, key, json.dumps(value)) for key, value in facts.items()]
         return {(client, order.work): reply for order, reply in zip(orders, replies, strict=True)}
 
-    def log(self, way: str, site: str, round: int, parcel: Parcel) -> None:
+    def log(self, way: str, site: str, round: int, envelope: Envelope) -> None:
         """The server's count of what crossed the border."""
         if self.ledger is not None:
             with open(self.ledger, "a") as file:
-                file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": parcel.bytes}) + "\n")
+                file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": envelope.bytes}) + "\n")
 
     def events(self) -> list[tuple[str, str]]:
-        said, self._events = [*self.roll.events(), *self._events], []
+        said, self._events = [*self.handshake.events(), *self._events], []
         return said
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.errors import BadRequest
-from undrift.federation import Federation, Rows
-from undrift.options import Options, from_keywords, read_toml
-from undrift.own import four, from_clients, held_back
-from undrift.runner import part_words
-from undrift.setup import Setup, prepare
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import Options, from_keywords
+from undrift.experiment.run_toml import part_words, read_toml
+from undrift.experiment.setup import Setup, prepare
+from undrift.federation.federation import Federation, Rows
+from undrift.federation.from_clients import four, from_clients, held_back
 
 NAME = "deployment"  # of a federation whose data lie elsewhere
 
@@ -127,17 +127,17 @@ def changed(spec: Spec, config: Mapping[str, Any]) -> Spec:
 # ---- federations whose data lie elsewhere --------------------------------------------------------------------------
 
 
-class Elsewhere(Sequence[np.ndarray]):
+class RemoteClients(Sequence[np.ndarray]):
     """The rows of clients as one side knows them: their numbers everywhere, the rows themselves only at home."""
 
-    def __init__(self, sizes: Sequence[int], home: int = -1, rows: int = 0) -> None:
-        self.sizes, self.home, self.own = np.asarray(sizes, dtype=np.int64), home, np.arange(rows)
+    def __init__(self, sizes: Sequence[int], site_store: int = -1, rows: int = 0) -> None:
+        self.sizes, self.site_store, self.own = np.asarray(sizes, dtype=np.int64), site_store, np.arange(rows)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __getitem__(self, client: Any) -> Any:
-        return self.own if client == self.home else np.empty(0, dtype=np.int64)
+        return self.own if client == self.site_store else np.empty(0, dtype=np.int64)
 
 
 def at_server(spec: Spec, sizes: Sequence[int], test: Rows | None = None) -> Federation:
@@ -145,8 +145,8 @@ def at_server(spec: Spec, sizes: Sequence[int], test: Rows | None = None) -> Fed
     rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
     sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # for the model's dry run
     nothing = sample[0][:0], sample[1][:0]
-    slices = Elsewhere([0] * len(sizes))
-    return Federation(NAME, sample, test or nothing, Elsewhere(sizes), spec.labels, slices=slices)
+    slices = RemoteClients([0] * len(sizes))
+    return Federation(NAME, sample, test or nothing, RemoteClients(sizes), spec.labels, slices=slices)
 
 
 def at_site(spec: Spec, site: str, given: Any, labels: Sequence[str]) -> Federation:
@@ -167,8 +167,8 @@ def at_site(spec: Spec, site: str, given: Any, labels: Sequence[str]) -> Federat
         raise BadRequest(f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
     return Federation(
-        NAME, (own.x, own.y), (own.test_x, own.test_y), Elsewhere(sizes, number, len(own.y)), spec.labels,
-        slices=Elsewhere([0] * len(sizes), number, len(own.test_y)),
+        NAME, (own.x, own.y), (own.test_x, own.test_y), RemoteClients(sizes, number, len(own.y)), spec.labels,
+        slices=RemoteClients([0] * len(sizes), number, len(own.test_y)),
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from undrift.deploy import spec as specs
 from undrift.deploy.sites import PART
-from undrift.reopen import run_folder
-from undrift.result import rows_of
+from undrift.experiment.folders import run_folder
+from undrift.store.record import rows_of
 
 
 def status(run: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def own_accuracy(folder: Any, number: int, stage: str) -> float | None:
 
 
 def page(found: dict[str, Any]) -> str:
-    from undrift.study.tables import text_table
+    from undrift.experiment.tables import text_table
 
     rows = [["site", "answered", "last", "seconds", "working", "bytes up", "G", "L1", "L2", "last trouble"]]
     for site in found["sites"]:

@@ -14,25 +14,25 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from undrift.declare import Malformed
+from undrift.contract.declare import Malformed
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import client, server, spec
-from undrift.deploy.parcel import Parcel, opened, raw
-from undrift.deploy.roll import GONE, Seen
-from undrift.errors import BadRequest, RunFailed
+from undrift.deploy.envelope import Envelope, opened, raw
+from undrift.deploy.handshake import GONE, Connection
 
 NODE_UNAVAILABLE = 5  # Flower's error code for a node that has stopped to report
 RAW = "undrift.raw"  # how arrays are serialised: little-endian bytes, nothing else
 
 
-def records(parcel: Parcel) -> RecordDict:
+def records(envelope: Envelope) -> RecordDict:
     arrays = {
         name: Array(str(t.dtype).removeprefix("torch."), tuple(t.shape), RAW, raw(t))
-        for name, t in parcel.arrays.items()
+        for name, t in envelope.arrays.items()
     }
-    return RecordDict({"head": ConfigRecord({"text": parcel.text}), "arrays": ArrayRecord(arrays)})
+    return RecordDict({"head": ConfigRecord({"text": envelope.text}), "arrays": ArrayRecord(arrays)})
 
 
-def parcel_of(content: RecordDict) -> Parcel:
+def parcel_of(content: RecordDict) -> Envelope:
     try:
         text, arrays = content["head"]["text"], content["arrays"]
     except KeyError as missing:
@@ -45,7 +45,7 @@ def parcel_of(content: RecordDict) -> Parcel:
     return opened(text, {name: (array.dtype, array.shape, array.data) for name, array in arrays.items()})
 
 
-class Mail:
+class FlowerTransport:
     """The server's post: Flower's grid, looked at more often than its own loop does."""
 
     pause = 0.7  # each look costs the SuperLink a request; Flower's own loop looks every 3 s
@@ -53,18 +53,18 @@ class Mail:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
-    def nodes(self) -> dict[int, Seen]:
-        return {node.node_id: Seen(node.name, node.last_activated_at) for node in self.grid.get_nodes()}
+    def nodes(self) -> dict[int, Connection]:
+        return {node.node_id: Connection(node.name, node.last_activated_at) for node in self.grid.get_nodes()}
 
-    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
-        kind = "query" if parcel.head["kind"] == "roll" else "train"
-        return next(iter(self.grid.push_messages([Message(records(parcel), node, kind, ttl=seconds + 60)])), None)
+    def send(self, node: int, envelope: Envelope, seconds: float) -> str | None:
+        kind = "query" if envelope.head["kind"] == "roll" else "train"
+        return next(iter(self.grid.push_messages([Message(records(envelope), node, kind, ttl=seconds + 60)])), None)
 
-    def fetch(self, tickets: Collection[str]) -> dict[str, Parcel | str]:
-        found: dict[str, Parcel | str] = {}
+    def fetch(self, tickets: Collection[str]) -> dict[str, Envelope | str]:
+        found: dict[str, Envelope | str] = {}
         for message in self.grid.pull_messages(list(tickets)):
             try:
-                answer: Parcel | str = parcel_of(message.content) if message.has_content() else error_of(message)
+                answer: Envelope | str = parcel_of(message.content) if message.has_content() else error_of(message)
             except Malformed as wrong:
                 answer = str(wrong)
             found[message.metadata.reply_to_message_id] = answer
@@ -84,7 +84,7 @@ def server_app(file: str) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         quiet()
         try:
-            server.serve_run(spec.read(home_of(file)), Mail(grid), dict(context.run_config))
+            server.serve_run(spec.read(home_of(file)), FlowerTransport(grid), dict(context.run_config))
         except (BadRequest, RunFailed) as error:
             server.say_it(str(error))
             raise error.with_traceback(None) from None  # Flower marks the run as failed and keeps the sentence
@@ -101,7 +101,7 @@ def client_app(file: str) -> ClientApp:
             reply = client.answer(spec.read(home_of(file)), dict(context.node_config), parcel_of(message.content))
         except (BadRequest, Malformed) as error:
             client.say(str(error))
-            reply = Parcel(
+            reply = Envelope(
                 {"kind": "refusal", "site": str(context.node_config.get("site", "")), "sentence": str(error)}
             )
         return Message(records(reply), reply_to=message)

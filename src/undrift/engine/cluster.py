@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from undrift.core.errors import BadRequest
 from undrift.engine.spawn import cores
-from undrift.errors import BadRequest
 
 ANSWER = 4.0  # seconds a cluster has to answer
 HOME = "127.0.0.1"

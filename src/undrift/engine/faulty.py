@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from undrift.context import Plan
-from undrift.engine.base import Engine
-from undrift.environment.faults import Fault
-from undrift.orders import Order, Reply
+from undrift.contract.context import Plan
+from undrift.federation.environment.faults import Fault
+from undrift.round.engine import Engine
+from undrift.round.orders import Order, Reply
 
 
 class Faulty(Engine):

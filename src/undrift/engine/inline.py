@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from undrift.engine.base import Engine
-from undrift.local import serve
-from undrift.orders import Order, Reply
-from undrift.site import Site
+from undrift.round.client import serve
+from undrift.round.engine import Engine
+from undrift.round.orders import Order, Reply
+from undrift.round.runtime import Runtime
 from undrift.store.states import States
 
 
 class Inline(Engine):
     name = "inline"
 
-    def __init__(self, site: Site, states: States, why: str = "asked for") -> None:
-        self.site, self.states = site, states
-        self.plan_line = f"engine inline: one process, one thread, on {site.model.device} ({why})"
+    def __init__(self, runtime: Runtime, states: States, why: str = "asked for") -> None:
+        self.runtime, self.states = runtime, states
+        self.plan_line = f"engine inline: one process, one thread, on {runtime.model.device} ({why})"
 
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
         for position, order in enumerate(orders):
-            reply = serve(self.site, self.with_state(order))
-            order.state = None
-            yield position, reply
+            yield position, serve(self.runtime, self.with_state(order))

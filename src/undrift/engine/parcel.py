@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.context import Tree
+from undrift.contract.context import Tree
 from undrift.engine.arena import large
 
 
@@ -55,7 +55,7 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 def large_tensors(tree: Tree) -> Iterator[torch.Tensor]:
     for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ():
         yield from large_tensors(value)
-    if large(tree):
+    if isinstance(tree, torch.Tensor) and large(tree):
         yield tree
 
 

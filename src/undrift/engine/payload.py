@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from undrift.site import Site
-from undrift.vector import Flat
+from undrift.core.vector import Flat
+from undrift.round.runtime import Runtime
 
 
-def site_payload(site: Site) -> dict[str, Any]:
-    module = copy.deepcopy(site.model.twin().module)
+def runtime_payload(runtime: Runtime) -> dict[str, Any]:
+    module = copy.deepcopy(runtime.model.twin().module)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.data = parameter.data.clone()  # a view would drag the whole vector along, once per parameter
@@ -21,19 +21,19 @@ def site_payload(site: Site) -> dict[str, Any]:
             for name, buffer in child._buffers.items():
                 if buffer is not None:
                     child._buffers[name] = buffer.clone()
-    rows = site.federation.x[:2]
+    rows = runtime.federation.x[:2]
     return {
-        "path": sys.path, "plan": site.plan, "federation": site.federation, "module": module,
-        "sample": site.network(rows).clone(), "initial": site.initial.cpu(), "loss": site.loss, "augment": site.augment,
-        "device": str(site.model.device), "metrics": site.own_metrics, "diagnostics": site.diagnostics,
+        "path": sys.path, "plan": runtime.plan, "federation": runtime.federation, "module": module,
+        "sample": runtime.network_input(rows).clone(), "initial": runtime.initial.cpu(), "loss": runtime.loss, "augment": runtime.augment,
+        "device": str(runtime.model.device), "metrics": runtime.own_metrics, "diagnostics": runtime.diagnostics, "ood": runtime.ood,
     }  # fmt: skip
 
 
-def open_site(content: dict[str, Any]) -> Site:
+def open_runtime(content: dict[str, Any]) -> Runtime:
     sys.path[:] = [*sys.path, *[place for place in content["path"] if place not in sys.path]]
     flat = Flat(content["module"], content["sample"], content["device"])
     flat.load(content["initial"])
-    site = Site(content["plan"], content["federation"], flat, content["loss"], content["augment"], content["metrics"],
-                content["diagnostics"])  # fmt: skip
-    site.initial = content["initial"].clone()
-    return site
+    runtime = Runtime(content["plan"], content["federation"], flat, content["loss"], content["augment"], content["metrics"],
+                content["diagnostics"], content["ood"])  # fmt: skip
+    runtime.initial = content["initial"].clone()
+    return runtime

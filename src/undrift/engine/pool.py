@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from undrift.engine.base import Engine
-from undrift.errors import RunFailed
-from undrift.orders import Order, Reply
+from undrift.core.errors import RunFailed
+from undrift.round.engine import Engine
+from undrift.round.orders import Order, Reply
 
 TRIES = 3  # for one order, before the run gives up
 AHEAD = 2  # chunks a worker has at hand, so that it never waits for the next
@@ -97,5 +97,5 @@ def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
 
 def lost_clients(lost: Sequence[Sequence[int]], orders: Sequence[Order]) -> str:
     """Whose work has to be done again, as words of a sentence."""
-    clients = [orders[p].client for chunk in lost for p in chunk if orders[p].work != "judge"]
+    clients = [orders[p].client for chunk in lost for p in chunk if orders[p].work != "evaluate"]
     return f" over client{'s' * (len(clients) > 1)} {', '.join(map(str, clients[:5]))}" if clients else ""

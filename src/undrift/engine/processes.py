@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from undrift.engine.arena import Arena, Windows, pack, pack_objects, unpack
-from undrift.engine.payload import site_payload
+from undrift.engine.payload import runtime_payload
 from undrift.engine.pool import Pool, lost_clients
 from undrift.engine.spawn import Worker, start_worker, stop_workers
 
@@ -30,12 +30,12 @@ class Processes(Pool):
         self._events: list[tuple[str, str]] = []
         self._site: bytes | None = None
 
-    def open(self, site: Any, states: Any) -> Processes:
+    def open(self, runtime: Any, states: Any) -> Processes:
         """Give every worker its site; they open it while the parent goes on."""
-        self.site, self.states = site, states
+        self.runtime, self.states = runtime, states
         self._data, self._arena, self._windows = Arena(), Arena(), Windows()  # the data's arena never turns
-        self._site = pack_objects(("site", 0, site_payload(site)), self._data)
-        site.federation.map(lambda tensor: self._windows.tensor(self._data.place(tensor)))  # one copy for everybody
+        self._site = pack_objects(("site", 0, runtime_payload(runtime)), self._data)
+        runtime.federation.map(lambda tensor: self._windows.tensor(self._data.place(tensor)))  # one copy for everybody
         self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()
@@ -73,8 +73,6 @@ class Processes(Pool):
         content = [(position, self.with_state(orders[position])) for position in positions]
         with contextlib.suppress(OSError):  # a dead worker shows when its answer is waited for
             worker.pipe.send_bytes(pack(("work", self._exchange, content), self._arena))
-        for position in positions:
-            orders[position].state = None
 
     def replace(self, worker: Worker, orders: Sequence[Any]) -> list[list[int]]:
         """A dead worker's place is taken by a new one; returns the work it left."""

@@ -21,15 +21,15 @@ import numpy as np
 import torch
 
 import undrift
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.arena import pack, pack_objects, unpack
 from undrift.engine.cluster import connect, differing, missing
 from undrift.engine.parcel import Opened, Parcel, array_of, large_tensors, weight
-from undrift.engine.payload import open_site, site_payload
+from undrift.engine.payload import open_runtime, runtime_payload
 from undrift.engine.pool import TRIES, Pool, lost_clients
 from undrift.engine.spawn import KEEP_PAGES
-from undrift.errors import BadRequest, RunFailed
-from undrift.local import serve
-from undrift.orders import Order, Reply
+from undrift.round.client import serve
+from undrift.round.orders import Order, Reply
 
 WAIT = 60.0  # seconds for a first actor, and for another one when all have died
 GRACE = 10.0  # seconds the others have after the first
@@ -55,12 +55,12 @@ class Actor:
     def open(self, content: tuple[list[str], bytes, list[np.ndarray]]) -> None:
         path, message, arrays = content
         sys.path.extend(place for place in path if place not in sys.path)  # before the user's modules are looked for
-        self.site = open_site(unpack(message, Opened(arrays, copy=False)))
+        self.runtime = open_runtime(unpack(message, Opened(arrays, copy=False)))
 
     def work(self, message: bytes, arrays: list[np.ndarray], *common: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
         parcel = Parcel()
         orders = unpack(message, Opened(arrays, common))
-        return pack([(position, serve(self.site, order)) for position, order in orders], parcel), parcel.arrays
+        return pack([(position, serve(self.runtime, order)) for position, order in orders], parcel), parcel.arrays
 
 
 @dataclass(eq=False)
@@ -108,12 +108,12 @@ class Ray(Pool):
             f"{resources.get('GPU', 0):.0f} GPUs; {count} actor{'s' * (count > 1)}, one thread each, on {self.device}"
         )
 
-    def open(self, site: Any, states: Any) -> Ray:
+    def open(self, runtime: Any, states: Any) -> Ray:
         """Place data, network and method in the cluster; the actors open them while the driver goes on."""
         self.states, self._running, self._last_seen = states, False, time.monotonic()
         parcel = Parcel()
         try:
-            message = pack_objects({**site_payload(site), "device": self.device}, parcel)
+            message = pack_objects({**runtime_payload(runtime), "device": self.device}, parcel)
             self._site = self.ray.put((sys.path, message, parcel.arrays))
         except BaseException:
             self.close()
@@ -199,7 +199,7 @@ class Ray(Pool):
     def begin(self, orders: Sequence[Order]) -> None:
         if time.monotonic() - self._looked > LOOK:
             self._recruit()
-        tensors = [tensor for order in orders for tensor in large_tensors([order.vector, order.told])]
+        tensors = [tensor for order in orders for tensor in large_tensors([order.vector, order.server_messages])]
         times = Counter(map(id, tensors))
         common = {id(tensor): tensor for tensor in tensors if times[id(tensor)] > 1}
         self.bytes["common"] += sum(tensor.numel() * tensor.element_size() for tensor in common.values())
@@ -208,8 +208,6 @@ class Ray(Pool):
     def send(self, worker: Member, orders: Sequence[Order], positions: list[int]) -> None:
         parcel = Parcel(self._common)
         message = pack([(position, self.with_state(orders[position])) for position in positions], parcel)
-        for position in positions:
-            orders[position].state = None
         worker.chunks[worker.actor.work.remote(message, parcel.arrays, *parcel.refs)] = positions
         self.bytes["orders"] += weight(message, parcel.arrays)
 

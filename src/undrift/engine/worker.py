@@ -25,11 +25,11 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from undrift.engine.arena import Arena, Windows, pack, unpack
-    from undrift.engine.payload import open_site
-    from undrift.local import serve
+    from undrift.engine.payload import open_runtime
+    from undrift.round.client import serve
 
     windows, arena = Windows(), Arena()
-    site = None
+    runtime = None
     exchange = -1
     while True:
         try:
@@ -40,15 +40,15 @@ def main() -> None:
             return
         kind, number, content = unpack(data, windows)
         if kind == "site":
-            site = open_site(content)
+            runtime = open_runtime(content)
             windows.forget()
             pipe.send_bytes(pack(("ready", number, None), arena))
             continue
         if number != exchange:
             arena.turn()
             exchange = number
-        assert site is not None
-        replies = [(position, serve(site, order)) for position, order in content]
+        assert runtime is not None
+        replies = [(position, serve(runtime, order)) for position, order in content]
         try:
             pipe.send_bytes(pack(("done", number, replies), arena))
         except (BrokenPipeError, OSError):

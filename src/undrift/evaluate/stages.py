@@ -1,133 +1,139 @@
-"""The stages of a round, always by the same names (DESIGN 5).
+"""The stages of a round, always by the same names.
 
-    L2   what a client holds after its local training in round t
-    G    the judged global model after aggregation
-    L1   what a client holds after receiving the new model and personalizing it
+    L2   what a client uses after its local training in round t
+    G    the evaluated global model after aggregation
+    L1   what a client uses after receiving the new model and personalizing it
 
-L1 and L2 are judged per client on its own test slice (Acc(L)) and on the whole test set (Acc(G)). Without a Personalize
-part and without private entries L1 *is* the judged model, so one pass over the test set serves G and every L1.
-Newcomers (clients that never train with the others) are judged on their own slice ("unseen"): with the global model as
-it is (G), and after they fine-tuned it on their own data (L2).
+L1 and L2 are evaluated per client on its own test slice (Acc(L)) and on the whole test set (Acc(G)). Without a
+Personalize part and without private entries L1 *is* the global model, so one pass over the test set serves G and every
+L1. Newcomers (clients that never train with the others) are evaluated on their own slice ("unseen"): with the global
+model as it is (G), and after they fine-tuned it on their own data (L2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from undrift.aggregate import Desktop, World
-from undrift.engine.base import Engine
-from undrift.evaluate.judge import Verdicts, own, stretches, whole
-from undrift.orders import Order, Reply
-from undrift.site import Site
+from undrift.core.errors import RunFailed
+from undrift.core.streams import numpy_stream
+from undrift.evaluate import orders
+from undrift.evaluate.client import Metrics, global_metrics, slice_metrics
+from undrift.round.engine import Engine
+from undrift.round.orders import Reply
+from undrift.round.runtime import Runtime
 from undrift.store.record import Metric
-from undrift.streams import numpy_stream
+from undrift.store.server_state import ServerState
+
+if TYPE_CHECKING:
+    from undrift.round.loop import OpenRound
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Who is judged, when, on what."""
+class StageEvaluator:
+    """Evaluates every stage on the engine's workers: clients every so many rounds, stage G in each."""
 
-    site: Site
+    runtime: Runtime
     engine: Engine
     every: int
     clients: str | int  # "cohort", "all" or a number
 
     def is_due(self, round: int) -> bool:
-        return (round + 1) % self.every == 0 or round + 1 == self.site.plan.rounds
+        return (round + 1) % self.every == 0 or round + 1 == self.runtime.plan.rounds
 
     def population(self, cohort: Sequence[int]) -> list[int]:
         if self.clients == "cohort":
             return list(cohort)
-        everybody = self.site.plan.clients
+        everybody = self.runtime.plan.clients
         if self.clients == "all" or int(self.clients) >= everybody:
             return list(range(everybody))
-        drawn = numpy_stream(self.site.plan.seed, "judged clients").choice(everybody, int(self.clients), replace=False)
-        return sorted(int(client) for client in drawn)
+        stream = numpy_stream(self.runtime.plan.seed, "judged clients")
+        return sorted(int(client) for client in stream.choice(everybody, int(self.clients), replace=False))
 
-    def judge(self, world: World, round: int, cohort: Sequence[int], answers: Sequence[Reply],
-              desktop: Callable[[World], Desktop]) -> list[Metric]:  # fmt: skip
-        """All rows of one round; `world` is the committed one, `answers` those that passed quarantine."""
-        plan, rows = self.site.plan, list[Metric]()
-        logits, verdicts = None, Verdicts()
-        if plan.private is None:
-            logits = self.outputs(world, round, "global")
-            verdicts = whole(self.site, logits, ranks=self.is_due(round))
-            rows += named(round, None, "G", verdicts)
-            if self.site.federation.validation:
-                y = self.site.federation.judged_on("validation")[1]
-                found = self.site.measure(self.outputs(world, round, "validation"), y)
+    def evaluate(
+        self, state: ServerState, round: int, cohort: Sequence[int], answers: Sequence[Reply], open_round: OpenRound
+    ) -> list[Metric]:
+        """All metrics of one round; `state` is the committed one, `answers` are those that passed quarantine."""
+        plan, federation = self.runtime.plan, self.runtime.federation
+        logits = None if plan.private is not None else self.logits(state, round, "global")
+        rows, on_global = list[Metric](), Metrics()
+        if logits is not None:
+            on_global = global_metrics(self.runtime, logits, ranks=self.is_due(round))
+            rows += named(round, None, "G", on_global)
+            if federation.validation:
+                y = federation.evaluation_set("validation")[1]
+                found = self.runtime.measure(self.logits(state, round, "validation"), y)
                 rows += named(round, None, "G", {"validation": found})
         if not self.is_due(round):
             return rows
         population = self.population(cohort)
-        rows += self.after_training(world, round, population, answers)
-        same = plan.private is None and plan.method.one("personalize") is None
-        if same and self.site.federation.elsewhere is None:
-            assert logits is not None
+        rows += self.after_training(state, round, population, answers)
+        if logits is not None and plan.method.one("personalize") is None and federation.lazy_clients is None:
             for client in population:
-                rows += named(round, client, "L1", verdicts | own(self.site, client, logits))
+                rows += named(round, client, "L1", on_global | slice_metrics(self.runtime, client, logits))
         else:
-            rows += self.after_receiving(world, round, population, desktop)
-        return rows + self.newcomers(world, round, logits)
+            rows += self.after_receiving(state, round, population, open_round)
+        return rows + self.newcomers(state, round, logits)
 
-    def outputs(self, world: World, round: int, data: str) -> torch.Tensor:
-        size = len(self.site.federation.judged_on(data)[1])
-        orders = [Order("judge", round, -1 - i, world.judged, world.integers, span=span, data=data, size=span[1] - span[0])
-                  for i, span in enumerate(stretches(size))]  # fmt: skip
-        pieces = [reply.logits for reply in self.engine.map(orders) if reply.logits is not None]
-        if len(pieces) < len(orders):
-            raise RuntimeError(f"the global model could not be judged on {data}")
+    def logits(self, state: ServerState, round: int, data: str) -> torch.Tensor:
+        """Of the evaluated model on a whole set."""
+        asked = orders.of_spans(state, round, data, len(self.runtime.federation.evaluation_set(data)[1]))
+        replies = self.engine.map(asked)
+        pieces = [reply.logits for reply in replies if reply.logits is not None]
+        if len(pieces) < len(asked):
+            why = next(
+                (reply.failure.detail for reply in replies if reply.failure is not None), "a worker did not answer"
+            )
+            raise RunFailed(f"the global model could not be evaluated on the {data} data: {why}")
         return torch.cat(pieces)
 
-    def after_receiving(self, world: World, round: int, population: Sequence[int],
-                        desktop: Callable[[World], Desktop]) -> list[Metric]:  # fmt: skip
-        """Row 14 of the contract: rows 3 and 4 as the next round would run them, with the judged vector."""
-        desk = desktop(world)
-        broadcasts = desk.broadcasts()
-        orders = [
-            Order("hold", world.round, client, world.judged, world.integers, desk.told(broadcasts, client),
-                  world.versions.get(("state", client)), judge=("own", "global"), size=self.size())
-            for client in population
-        ]  # fmt: skip
-        return self.verdicts(round, "L1", self.engine.map(orders))
+    def after_receiving(
+        self, state: ServerState, round: int, population: Sequence[int], open_round: OpenRound
+    ) -> list[Metric]:
+        """Stage L1: the clients prepare as in the next round, with the evaluated vector."""
+        next_round = open_round(state)
+        broadcasts = next_round.broadcasts()
+        messages = {client: next_round.messages_for(broadcasts, client) for client in population}
+        return self.of_clients(
+            round, "L1", self.engine.map(orders.of_personal_models(state, messages, size=self.size()))
+        )
 
     def after_training(
-        self, world: World, round: int, population: Sequence[int], answers: Sequence[Reply]
+        self, state: ServerState, round: int, population: Sequence[int], answers: Sequence[Reply]
     ) -> list[Metric]:
-        """Who trained was judged where it trained; an absent client still holds what it trained last."""
-        rows = self.verdicts(round, "L2", [reply for reply in answers if reply.client in set(population)])
+        """Stage L2: clients that trained were evaluated where they trained; an absent one uses what it trained last."""
+        rows = self.of_clients(round, "L2", [reply for reply in answers if reply.client in set(population)])
         trained = {reply.client for reply in answers}
-        absent = [client for client in population if client not in trained and ("state", client) in world.versions]
-        orders = [
-            Order("hold", world.round, client, world.judged, world.integers, {}, world.versions["state", client],
-                  judge=("own", "global"), data="held", size=self.size())
-            for client in absent
-        ]  # fmt: skip
-        return rows + self.verdicts(round, "L2", self.engine.map(orders))
+        absent = [client for client in population if client not in trained and ("state", client) in state.versions]
+        return rows + self.of_clients(round, "L2", self.engine.map(orders.of_last_trained(state, absent, self.size())))
 
-    def newcomers(self, world: World, round: int, logits: torch.Tensor | None) -> list[Metric]:
-        """Clients held out of training, with the judged model: as it is, and fine-tuned on their own data."""
-        clients = self.site.federation.newcomers
-        if not clients:
+    def newcomers(self, state: ServerState, round: int, logits: torch.Tensor | None) -> list[Metric]:
+        """Clients held out of training: with the evaluated model as it is, and fine-tuned on their own data."""
+        federation = self.runtime.federation
+        if not federation.newcomers:
             return []
         rows = []
         if logits is not None:
-            for client in clients:
-                rows += named(round, client, "G", {"unseen": own(self.site, client, logits).get("own", {})})
-        orders = [Order("tune", world.round, client, world.judged, world.integers,
-                        size=len(self.site.federation.rows(client))) for client in clients]  # fmt: skip
-        return rows + self.verdicts(round, "L2", self.engine.map(orders))
+            for client in federation.newcomers:
+                own = slice_metrics(self.runtime, client, logits)
+                rows += named(round, client, "G", {"unseen": own.get("own", {})})
+        sizes = {client: len(federation.rows(client)) for client in federation.newcomers}
+        return rows + self.of_clients(round, "L2", self.engine.map(orders.of_newcomers(state, sizes)))
 
-    def verdicts(self, round: int, stage: str, replies: Sequence[Reply]) -> list[Metric]:
-        return [row for reply in replies for row in named(round, reply.client, stage, reply.verdicts)]
+    def of_clients(self, round: int, stage: str, replies: Sequence[Reply]) -> list[Metric]:
+        return [row for reply in replies for row in named(round, reply.client, stage, reply.metrics)]
 
     def size(self) -> int:
-        return len(self.site.federation.test_y)
+        return len(self.runtime.federation.test_y)
 
 
-def named(round: int, client: int | None, stage: str, verdicts: Verdicts) -> list[Metric]:
-    return [(round, client, stage, data, metric, value)
-            for data, found in sorted(verdicts.items()) for metric, value in found.items()]  # fmt: skip
+def named(round: int, client: int | None, stage: str, metrics: Metrics) -> list[Metric]:
+    """Metrics as rows of the record."""
+    return [
+        (round, client, stage, data, metric, value)
+        for data, found in sorted(metrics.items())
+        for metric, value in found.items()
+    ]

@@ -115,8 +115,8 @@ def clients_rounds_until(curve: Curve, epsilon: float) -> tuple[float | None, in
 
 def share_below(curve: Curve, epsilon: float) -> np.ndarray:
     """Per round the share of the judged clients whose value is below ε."""
-    judged = ~np.isnan(curve.values)
-    return (np.where(judged, curve.values, np.inf) < epsilon).sum(1) / np.maximum(judged.sum(1), 1)
+    evaluated = ~np.isnan(curve.values)
+    return (np.where(evaluated, curve.values, np.inf) < epsilon).sum(1) / np.maximum(evaluated.sum(1), 1)
 
 
 def over_seeds(values: Values) -> MeanStd:

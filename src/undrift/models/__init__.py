@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from undrift.errors import BadRequest, unknown
+from undrift.core.errors import BadRequest, unknown
 from undrift.models._layers import Misfit, Shape
 from undrift.models.cnn import cnn, cnn3, cnn_fedbss, cnn_feddyn, vgg9
 from undrift.models.lenet import lenet5, lenet5_bn

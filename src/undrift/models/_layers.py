@@ -6,7 +6,7 @@ import math
 
 from torch import nn
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 
 Shape = tuple[int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.models._layers import Shape, after, channels_and_side, check_norm, norm_layer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.models._layers import Shape, check_norm, entries, norm_layer
 
 

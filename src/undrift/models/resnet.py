@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.models._layers import Shape, channels_and_side, check_norm, norm_layer
 
 Block = Callable[[int, int, int, str], tuple[nn.Module, int]]

@@ -1,1 +1,1 @@
-"""The papers' tables as presets: one TOML file each, read by `undrift.study.papers`."""
+"""The papers' tables as presets: one TOML file each, read by `undrift.papers.papers`."""

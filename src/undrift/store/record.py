@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from undrift.core.errors import BadRequest
+
 TABLES = """
 CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, seconds REAL, lr REAL, cohort TEXT);
 CREATE TABLE IF NOT EXISTS metrics(round INTEGER, client INTEGER, stage TEXT, data TEXT, metric TEXT, value REAL);
@@ -99,3 +101,19 @@ class Transaction:
             self.db.execute("COMMIT" if kind is None else "ROLLBACK")
         finally:
             self.lock.release()
+
+
+def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Rows of a run's record, read-only, also while the run goes on."""
+    import sqlite3
+
+    path = folder / "run.sqlite"
+    if not path.exists():
+        raise BadRequest(f"{folder} is not a run: it has no run.sqlite")
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return db.execute(query, values).fetchall()
+    except sqlite3.DatabaseError as error:
+        raise BadRequest(f"the record in {path} cannot be read: {error}") from None
+    finally:
+        db.close()

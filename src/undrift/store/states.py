@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from undrift.context import Tree, copied
-from undrift.errors import RunFailed
+import torch
+
+from undrift.contract.context import Tree, copied
+from undrift.core.errors import RunFailed
 from undrift.store import trees
 
 Key = tuple[str, int, int]  # kind, client, version
@@ -109,7 +111,7 @@ class States:
             self.waited += time.monotonic() - began
         self._shrink()
 
-    def get(self, kind: str, client: int, version: int) -> Tree:
+    def get(self, kind: str, client: int, version: int) -> Any:
         """A copy of one version; it must exist."""
         key = (kind, client, version)
         if key in self._hot:
@@ -216,7 +218,7 @@ class States:
 
 
 def size_of(tree: Tree) -> int:
-    if hasattr(tree, "element_size"):
+    if isinstance(tree, torch.Tensor):
         return int(tree.numel() * tree.element_size())
     if isinstance(tree, dict):
         return sum(size_of(value) for value in tree.values())

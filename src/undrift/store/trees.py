@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from undrift.context import Tree
+from undrift.contract.context import Tree
 
 
 def dump(tree: Tree) -> bytes:
@@ -39,7 +39,7 @@ def own_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() else tensor.clone()
 
 
-def load(data: bytes) -> Tree:
+def load(data: bytes) -> Any:
     tensors = safetensors.torch.load(data)
     length = int.from_bytes(data[:8], "little")
     text = json.loads(data[8 : 8 + length])["__metadata__"]["tree"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from undrift.errors import BadRequest, unknown
-from undrift.federation import Federation
-from undrift.options import FIELDS, from_keywords
+from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.options import FIELDS, from_keywords
+from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, Entry, in_file, note, read, told
-from undrift.study.tasks import Federations, Onlooker, Row, finish
+from undrift.study.tasks import Federations, Row, StudyCallback, finish
 
 PROXY = 0.02
 OF_ALL = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # not a method's own to choose
@@ -31,14 +31,14 @@ class Compared:
     tried: list[Row] = field(default_factory=list)
 
     def __str__(self) -> str:
+        from undrift.experiment.tables import text_table
         from undrift.study.standings import standings_table, table
-        from undrift.study.tables import text_table
 
         return f"{text_table(table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""
-        from undrift.study.report import write
+        from undrift.report.report import write
 
         return write(Path(path) if path else self.folder / "index.html", [self.folder])
 
@@ -46,7 +46,7 @@ class Compared:
 def compare(
     methods: Sequence[Any], federation: Federation | None = None, *, seeds: int = 1, repeat: int | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None, out: str | Path | None = None, resume: bool = False,
-    onlooker: Onlooker | None = None, **options: Any,
+    callback: StudyCallback | None = None, **options: Any,
 ) -> Compared:  # fmt: skip
     """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
 
@@ -58,7 +58,7 @@ def compare(
     asked = planned(entries, options, seeds, repeat, grid or {})
     if federation is not None and len({data for _, data in asked.seeds}) > 1:
         raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")
-    return carried_out(asked, home(asked, out, resume), onlooker, federation)
+    return carried_out(asked, home(asked, out, resume), callback, federation)
 
 
 def planned(
@@ -101,7 +101,7 @@ def planned(
 
 def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
     """The comparison's folder, made for it or found again, with its compare.toml."""
-    from undrift.runner import free_name, next_free
+    from undrift.experiment.folders import free_name, next_free
 
     if resume:
         folder = Path(out or "")
@@ -132,12 +132,12 @@ def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
 
 
 def carried_out(
-    asked: Comparison, folder: Path, onlooker: Onlooker | None = None, federation: Federation | None = None
+    asked: Comparison, folder: Path, callback: StudyCallback | None = None, federation: Federation | None = None
 ) -> Compared:
     """Run what is not there yet: where there is a grid its points on the first seed, then every method on every seed."""
     federations, as_asked = Federations(federation), asked
     try:
-        asked, seconds = ready(asked, federations, onlooker or Onlooker())
+        asked, seconds = ready(asked, federations, callback or StudyCallback())
     except BadRequest:
         withdrawn(folder)
         raise
@@ -148,7 +148,7 @@ def carried_out(
         if asked.grid:
             points = [(n, point) for n in numbers for point in asked.points(asked.entries[n])]
             search = [asked.task(n, asked.seeds[0], point, seconds[n]) for n, point in points]
-            tried, took = finish(search, folder, federations, onlooker, **how)
+            tried, took = finish(search, folder, federations, callback, **how)
             for n in numbers:
                 mine = [(validated(row), point) for (m, point), row in zip(points, tried) if m == n]
                 chosen[n] = max(mine, key=lambda one: one[0])[1]
@@ -156,7 +156,7 @@ def carried_out(
             note(folder, replace(as_asked, rejected=rejected))
         tasks = [asked.task(n, seed, chosen[n], seconds[n]) for seed in asked.seeds for n in numbers]
         order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))  # longest first within a seed
-        rows, more = finish(order, folder, federations, onlooker, **how)
+        rows, more = finish(order, folder, federations, callback, **how)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift compare --resume {folder}` goes on") from None
     by_task = {task.name: row for task, row in zip(order, rows)}
@@ -175,7 +175,7 @@ def withdrawn(folder: Path) -> None:
 def manner(asked: Comparison) -> tuple[Comparison, dict[str, Any]]:
     """How the runs are spread. An engine that spreads itself, or a GPU, takes one run at a time; otherwise `workers` is how
     many runs there are at a time, and the runs themselves are not told."""
-    from undrift.setup import chosen_device
+    from undrift.experiment.network import chosen_device
 
     engine, device, workers = (asked.options.get(name) for name in ("engine", "device", "workers"))
     if engine in ("processes", "ray") or chosen_device(device or "auto").type != "cpu":
@@ -189,11 +189,11 @@ def validated(row: Row) -> float:
     return -1.0 if value is None else float(value)
 
 
-def ready(asked: Comparison, federations: Federations, onlooker: Onlooker) -> tuple[Comparison, list[float]]:
+def ready(asked: Comparison, federations: Federations, callback: StudyCallback) -> tuple[Comparison, list[float]]:
     """Every method is set up once: what would be refused is found before the first hour is spent. A proxy set is carved
     for all when one method asks for it. Also the seconds of training that each run is expected to take."""
-    from undrift.runner import expected_seconds
-    from undrift.setup import composition, prepare
+    from undrift.experiment.engines import expected_seconds
+    from undrift.experiment.setup import composition, prepare
 
     options = dict(asked.options)
     wanted = [from_keywords({**options, **entry.own, "method": entry.method}) for entry in asked.entries]
@@ -206,8 +206,8 @@ def ready(asked: Comparison, federations: Federations, onlooker: Onlooker) -> tu
         for point in asked.points(entry):
             settings = asked.task(number, asked.seeds[0], point).settings
             setup = prepare(from_keywords({**settings, "method": entry.method}), federations.of(settings))
-        for sentence in setup.said:
-            onlooker.note(f"{entry.label}: {sentence}")
+        for sentence in setup.notices:
+            callback.note(f"{entry.label}: {sentence}")
         if asked.grid and setup.plan.private is not None:
             raise BadRequest(
                 f"--grid chooses by the global model's validation accuracy, and {entry.label} has no global model"

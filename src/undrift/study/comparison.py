@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from undrift.errors import BadRequest
+from undrift.core.errors import BadRequest
 from undrift.study.tasks import Task
 
 

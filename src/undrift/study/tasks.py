@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from undrift.errors import BadRequest, RunFailed
-from undrift.federation import Federation
-from undrift.options import from_keywords
-from undrift.setup import dealt
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment.callback import RunCallback
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import dealt
+from undrift.federation.federation import Federation
 
 Row = dict[str, Any]
 DEALT = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed", "seed")
@@ -47,7 +48,7 @@ class Task:
         return str(self.row.get("method", self.method))
 
 
-class Onlooker:
+class StudyCallback:
     """Whoever wants to see many runs go by. Does nothing."""
 
     def note(self, sentence: str) -> None: ...
@@ -83,18 +84,18 @@ class Federations:
             del self.made[key]
 
 
-def one(task: Task, folder: Path, federation: Federation, watcher: Any) -> Row:
+def one(task: Task, folder: Path, federation: Federation, callback: Any) -> Row:
     """Start a run, or go on with it where it was begun; its row."""
-    from undrift.reopen import resume
-    from undrift.runner import run
+    from undrift.experiment.resume import resume
+    from undrift.experiment.runner import run
 
     place = folder / task.name
     try:
         if begun(place):
             text = isinstance(task.method, str)
-            result = resume(place, federation=federation, watcher=watcher, method=None if text else task.method)
+            result = resume(place, federation=federation, callback=callback, method=None if text else task.method)
         else:
-            result = run(task.method, federation, watcher=watcher, out=str(place), **{"force": True, **task.settings})
+            result = run(task.method, federation, callback=callback, out=str(place), **{"force": True, **task.settings})
     except (RunFailed, BadRequest) as error:
         return failed(task, place, str(error))
     return {**result.summary, "times": times(result.rows), **task.row}
@@ -110,7 +111,7 @@ def times(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, float]:
 
 def begun(place: Path) -> bool:
     """Whether there is something to go on with."""
-    from undrift.result import rows_of
+    from undrift.store.record import rows_of
 
     try:
         found = rows_of(place, "SELECT COUNT(*) FROM files WHERE path LIKE 'checkpoints/%'")
@@ -128,15 +129,15 @@ def failed(task: Task, place: Path, why: str) -> Row:
 
 
 def finish(
-    tasks: Sequence[Task], folder: Path, federations: Federations, onlooker: Onlooker | None = None,
+    tasks: Sequence[Task], folder: Path, federations: Federations, callback: StudyCallback | None = None,
     cores: int | None = None, together: bool | None = None,
 ) -> tuple[list[Row], float]:  # fmt: skip
     """Rows of all tasks in their order, and the wall seconds that it took, start-up apart. `together`: side by side on
     processes of their own; by default where that gains time."""
     from undrift.engine.spawn import cores as available
-    from undrift.study import crew
+    from undrift.study import run_pool as crew
 
-    onlooker = onlooker or Onlooker()
+    callback = callback or StudyCallback()
     rows = read_rows(folder)
     waiting = [task for task in tasks if task.name not in rows]
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ def finish(
         if "failed" not in row:
             with (folder / "rows.jsonl").open("a") as file:
                 print(json.dumps({"task": task.name, **row}), file=file, flush=True)
-        onlooker.ended(task, row)
+        callback.ended(task, row)
 
     cores = cores or available()
     expected = sum(task.seconds for task in waiting)
@@ -154,34 +155,38 @@ def finish(
         together = len(waiting) > 1 and cores > 1 and expected > WORTH_IT
     with guarded(folder):
         if together and waiting:
-            seconds = crew.work(waiting, folder, federations, cores, onlooker, keep)
+            seconds = crew.work(waiting, folder, federations, cores, callback, keep)
         else:
-            seconds = here(waiting, folder, federations, onlooker, keep)
+            seconds = here(waiting, folder, federations, callback, keep)
     return [rows[task.name] for task in tasks], seconds
 
 
 def here(
-    tasks: Sequence[Task], folder: Path, federations: Federations, onlooker: Onlooker, keep: Callable[[Task, Row], None]
+    tasks: Sequence[Task],
+    folder: Path,
+    federations: Federations,
+    callback: StudyCallback,
+    keep: Callable[[Task, Row], None],
 ) -> float:
     """One after another, in this process."""
     began = time.perf_counter()
-    onlooker.begin(tasks, "one run after another", 1)
+    callback.begin(tasks, "one run after another", 1)
     for number, task in enumerate(tasks):
         federations.keep(tasks[number:])
-        keep(task, one(task, folder, federations.of(task.settings), Follower(task, onlooker)))
+        keep(task, one(task, folder, federations.of(task.settings), Follower(task, callback)))
     return time.perf_counter() - began
 
 
 @dataclass
-class Follower:
-    """The watcher of one run, for an onlooker."""
+class Follower(RunCallback):
+    """Passes the rounds of one run on to the study's callback."""
 
     task: Task
-    onlooker: Onlooker
+    callback: StudyCallback
 
-    def round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        self.onlooker.moved(self.task, round + 1, accuracy)
-        self.onlooker.tick()
+    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+        self.callback.moved(self.task, round + 1, accuracy)
+        self.callback.tick()
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
@@ -202,7 +207,7 @@ def guarded(folder: Path) -> Iterator[None]:
     """A second process is kept out."""
     import os
 
-    from undrift.store.vault import locked
+    from undrift.store.run_store import locked
 
     lock = locked(folder)
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from undrift import text
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Diagnostic, Findings, Happened, counter, look_at
+from undrift.core import text
+from undrift.core.errors import BadRequest
+from undrift.evaluate.diagnose.base import Diagnostic, Findings, RoundView, counter, look_at
 from undrift.evaluate.diagnose.bound import Bound
 from undrift.evaluate.diagnose.confusion import Confusion
 from undrift.evaluate.diagnose.cost import Cost
@@ -20,7 +20,7 @@ from undrift.evaluate.diagnose.landscape import Landscape
 from undrift.evaluate.diagnose.objective import Objective
 from undrift.evaluate.diagnose.ood import Ood
 
-__all__ = ["NAMES", "Diagnostic", "Findings", "Happened", "counter", "look_at", "named"]
+__all__ = ["NAMES", "Diagnostic", "Findings", "RoundView", "counter", "look_at", "named"]
 
 NAMES: dict[str, type[Diagnostic]] = {one.name: one for one in (
     Gradients, Drift, Objective, Bound, Features, Embedding, Cost, Landscape, Hessian, Ood, Confusion)}  # fmt: skip

@@ -11,36 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.aggregate import World
-from undrift.context import Plan
-from undrift.errors import RunFailed
-from undrift.job import CHUNK
-from undrift.orders import Order, Reply
+from undrift.contract.context import Plan
+from undrift.contract.job import CHUNK
+from undrift.core.errors import RunFailed
+from undrift.core.streams import numpy_stream
+from undrift.round.orders import Order, Reply
 from undrift.store.record import Metric, Note
-from undrift.streams import numpy_stream
+from undrift.store.server_state import ServerState
 
 if TYPE_CHECKING:
+    from undrift.core.vector import Flat
     from undrift.evaluate.diagnose.counting import Written
-    from undrift.site import Site
-    from undrift.vector import Flat
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class Happened:
+class RoundView:
     """One round, as it happened. θ^t is `before.vector`; the judged model after it is `after.judged`."""
 
-    site: Site
-    before: World
-    after: World
+    runtime: Runtime
+    before: ServerState
+    after: ServerState
     orders: Sequence[Order]
     answers: Sequence[Reply]  # that passed quarantine
     weights: dict[int, float]  # by client, those the mean was taken with
-    told: Callable[[int], dict[str, dict[str, Any]]]  # what a client would be told on receiving `after`
+    messages_for: Callable[[int], dict[str, dict[str, Any]]]  # what a client would get with `after`
     written: int = 0  # numbers that the server wrote on its way from the answers to `after`, where a diagnostic counts
 
     @property
     def plan(self) -> Plan:
-        return self.site.plan
+        return self.runtime.plan
 
     @property
     def round(self) -> int:
@@ -48,7 +48,7 @@ class Happened:
 
     def trained(self) -> list[tuple[Order, Order]]:
         """For every participant an order with the model it was sent, and one with the model it trained from that."""
-        by_client = {order.client: replace(order, told={}, state_round=None) for order in self.orders}
+        by_client = {order.client: replace(order, server_messages={}, state_round=None) for order in self.orders}
         return [
             (by_client[reply.client], replace(by_client[reply.client], vector=reply.vector, integers=reply.integers))
             for reply in self.answers if reply.vector is not None
@@ -81,15 +81,15 @@ class Diagnostic:
 
     name = ""
     at_the_end = False  # only after the last round
-    counts_the_server = False  # wants to know `Happened.written`, which slows the server down
+    counts_the_server = False  # wants to know `RoundView.written`, which slows the server down
 
-    def check(self, site: Site) -> None:
+    def check(self, runtime: Runtime) -> None:
         """Refuse with a sentence what cannot be done in this run."""
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         """In the driver, after a judged round."""
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         """At a worker: one piece (`order.span[1]`) of what `look` asks for."""
         return {}
 
@@ -104,7 +104,7 @@ def counter(diagnostics: Sequence[Diagnostic]) -> AbstractContextManager[Written
 
 
 def look_at(
-    diagnostics: Sequence[Diagnostic], seen: Happened, engine: Any, last: bool
+    diagnostics: Sequence[Diagnostic], seen: RoundView, engine: Any, last: bool
 ) -> tuple[list[Metric], list[Note]]:
     """Everything the diagnostics say about a round, some of them only about the run's last one."""
     rows, notes = list[Metric](), list[Note]()
@@ -113,7 +113,7 @@ def look_at(
             continue
 
         def ask(orders: Sequence[Order], place: int = place, name: str = one.name) -> list[dict[str, Any]]:
-            given = [replace(order, work="diagnose", judge=(), span=(place, order.span[1])) for order in orders]
+            given = [replace(order, work="diagnose", evaluate_on=(), span=(place, order.span[1])) for order in orders]
             replies = engine.map(given)
             for reply in replies:
                 if reply.failure is not None:
@@ -127,25 +127,25 @@ def look_at(
     return rows, notes
 
 
-def piece(seen: Happened, number: int, vector: torch.Tensor, size: int = 1) -> Order:
+def piece(seen: RoundView, number: int, vector: torch.Tensor, size: int = 1) -> Order:
     """An order about no client in particular."""
     return Order("diagnose", seen.round, -1 - number, vector, seen.after.integers, span=(0, number), size=size)
 
 
-def loaded(site: Site, order: Order) -> Flat:
+def loaded(runtime: Runtime, order: Order) -> Flat:
     """The order's model in eval mode."""
-    spare = site.spare(0)
+    spare = runtime.spare(0)
     spare.load(order.vector, order.integers)
     spare.module.eval()
     return spare
 
 
-def pooled(site: Site, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pooled(runtime: Runtime, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A seeded sample of all clients' training data, as each client calls its labels; all of it where it is smaller.
     The same in every round."""
-    federation = site.federation
+    federation = runtime.federation
     ends = federation.sizes.cumsum()
-    drawn = numpy_stream(site.plan.seed, "pooled").permutation(int(ends[-1]))[:samples]
+    drawn = numpy_stream(runtime.plan.seed, "pooled").permutation(int(ends[-1]))[:samples]
     drawn.sort()
     owners = ends.searchsorted(drawn, side="right")
     xs, ys = [], []
@@ -154,19 +154,19 @@ def pooled(site: Site, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         mine = torch.from_numpy(drawn[owners == client] - (int(ends[client]) - int(federation.sizes[client])))
         xs.append(x[mine])
         ys.append(y[mine])
-    device = site.model.device
+    device = runtime.model.device
     return torch.cat(xs).to(device), torch.cat(ys).to(device)
 
 
 def gradient(
-    site: Site, flat: Flat, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None
+    runtime: Runtime, flat: Flat, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
     """∇ of the mean (weighted) loss along P, chunk by chunk, summed in float64."""
     total = torch.zeros(flat.layout.nP, dtype=torch.float64)
     part = torch.empty_like(flat.P)
     for at in range(0, len(y), CHUNK):
         place = slice(at, at + CHUNK)
-        loss = site.loss(flat(site.network(x[place])), y[place])
+        loss = runtime.loss(flat(runtime.network_input(x[place])), y[place])
         loss = loss if weights is None else weights[place] * loss
         flat.gradient(loss.sum() / len(y), into=part)
         total += part.cpu()

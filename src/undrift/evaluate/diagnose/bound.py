@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece
-from undrift.evaluate.judge import stretches
-from undrift.job import eval_logits
-from undrift.orders import Order
-from undrift.weighting.bound import bounds, jsd
+from undrift.contract.job import eval_logits
+from undrift.evaluate.client import spans
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece
+from undrift.methods.weighting.bound import bounds, jsd
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 TEST = "test"
 SLACK = 1e-9  # of rounding, at radius 0
@@ -35,13 +35,13 @@ SLACK = 1e-9  # of rounding, at radius 0
 class Bound(Diagnostic):
     name = "bound"
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
-        federation = seen.site.federation
-        theirs = [replace(order, vector=seen.before.vector, integers=seen.before.integers, told={}, state_round=None)
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+        federation = seen.runtime.federation
+        theirs = [replace(order, vector=seen.before.vector, integers=seen.before.integers, server_messages={}, state_round=None)
                   for order in seen.orders]  # fmt: skip
-        spans = stretches(len(federation.test_y))
+        pieces = spans(len(federation.test_y))
         tests = [replace(piece(seen, number, seen.before.vector, stop - start), data=TEST, integers=seen.before.integers)
-                 for number, (start, stop) in enumerate(spans)]  # fmt: skip
+                 for number, (start, stop) in enumerate(pieces)]  # fmt: skip
         answers = ask([*theirs, *tests])
         test = sum(one["square"] * one["n"] for one in answers[len(theirs) :]) / len(federation.test_y)
         shares = torch.bincount(federation.test_y, minlength=federation.classes)
@@ -58,14 +58,15 @@ class Bound(Diagnostic):
         if covered:
             found.number("bound_covers", sum(covered) / len(covered))
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         if order.data == TEST:
-            start, stop = stretches(len(site.federation.test_y))[order.span[1]]
-            x, y = site.federation.test_x[start:stop], site.federation.test_y[start:stop]
+            start, stop = spans(len(runtime.federation.test_y))[order.span[1]]
+            x, y = runtime.federation.test_x[start:stop], runtime.federation.test_y[start:stop]
         else:
-            x, y = site.train(order.client)
+            x, y = runtime.train(order.client)
         L = jsd(
-            eval_logits(loaded(site, order), x.to(site.model.device), site.network)[0].double(), y.to(site.model.device)
+            eval_logits(loaded(runtime, order), x.to(runtime.model.device), runtime.network_input)[0].double(),
+            y.to(runtime.model.device),
         )
         X = L.square()
         return {"n": len(y), "mean": L.mean().item(), "variance": variance(L), "square": X.mean().item(),

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.evaluate import judge
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, piece
+from undrift.evaluate.client import evaluate_span, spans
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, piece
 from undrift.evaluate.metrics import confusion
-from undrift.orders import Order
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Confusion(Diagnostic):
     name = "confusion"
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
-        federation = seen.site.federation
-        orders = [piece(seen, number, seen.after.judged, stop - start)
-                  for number, (start, stop) in enumerate(judge.stretches(len(federation.test_y)))]  # fmt: skip
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+        federation = seen.runtime.federation
+        orders = [piece(seen, number, seen.after.evaluated, stop - start)
+                  for number, (start, stop) in enumerate(spans(len(federation.test_y)))]  # fmt: skip
         counts = torch.stack([one["counts"] for one in ask(orders)]).sum(0)
         found.picture("counts", {"labels": list(federation.labels), "counts": counts.tolist()})
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        span = judge.stretches(len(site.federation.test_y))[order.span[1]]
-        logits = judge.stretch(site, replace(order, data="global", span=span)).logits
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        span = spans(len(runtime.federation.test_y))[order.span[1]]
+        logits = evaluate_span(runtime, replace(order, data="global", span=span)).logits
         assert logits is not None
-        return {"counts": confusion(logits, site.federation.test_y[slice(*span)], site.plan.classes)}
+        return {"counts": confusion(logits, runtime.federation.test_y[slice(*span)], runtime.plan.classes)}

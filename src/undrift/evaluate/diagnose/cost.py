@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened
-from undrift.orders import Order
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Cost(Diagnostic):
     name = "cost"
     counts_the_server = True
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         answered = {reply.client: reply for reply in seen.answers}
         orders = [order for order in seen.orders if order.client in answered]
         private = 0 if seen.plan.private is None else int(seen.plan.private.sum())
@@ -43,8 +43,8 @@ class Cost(Diagnostic):
             values = {
                 "flops": one["flops"],
                 "elementwise": one["elementwise"],
-                "bytes_up": model + in_bytes(reply.integers) + in_bytes(reply.messages),
-                "bytes_down": model + in_bytes(order.integers) + in_bytes(order.told),
+                "bytes_up": model + in_bytes(reply.integers) + in_bytes(reply.client_messages),
+                "bytes_down": model + in_bytes(order.integers) + in_bytes(order.server_messages),
             }
             for metric, value in values.items():
                 found.number(metric, value, order.client, "L2")
@@ -53,15 +53,15 @@ class Cost(Diagnostic):
             found.number(metric, value)
         found.number("server", seen.written)
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         from torch.utils.flop_counter import FlopCounterMode
 
         from undrift.evaluate.diagnose.counting import Written
-        from undrift.local import Round
+        from undrift.round.client import ClientRound
 
-        work = Round(site, replace(order, work="train"))
+        work = ClientRound(runtime, replace(order, work="train"))
         with Written() as written, FlopCounterMode(display=False) as counter:
-            work.run()
+            work.train()
         return {"flops": counter.get_total_flops(), "elementwise": written.numbers}
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView
 from undrift.evaluate.diagnose.gradients import cosine
-from undrift.orders import Order
+from undrift.round.orders import Order
 
 
 @dataclass(frozen=True)
 class Drift(Diagnostic):
     name = "drift"
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         nP, pairs = seen.plan.layout.nP, seen.trained()
 
         def way(sent: Order, trained: Order) -> torch.Tensor:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened
+from undrift.core.errors import BadRequest
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView
 from undrift.evaluate.diagnose.features import features_of, has_features
-from undrift.orders import Order
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Embedding(Diagnostic):
         if self.samples < 2:
             raise BadRequest(f"embedding: samples must be at least 2, not {self.samples}")
 
-    def check(self, site: Site) -> None:
-        has_features(site, self.name)
-        if strange := [client for client in self.clients if not 0 <= client < site.plan.clients]:
+    def check(self, runtime: Runtime) -> None:
+        has_features(runtime, self.name)
+        if strange := [client for client in self.clients if not 0 <= client < runtime.plan.clients]:
             raise BadRequest(
-                f"embedding: there is no client {strange[0]}; they are numbered 0 to {site.plan.clients - 1}"
+                f"embedding: there is no client {strange[0]}; they are numbered 0 to {runtime.plan.clients - 1}"
             )
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         pairs = seen.trained()
         pairs = [pair for pair in pairs if pair[0].client in self.clients] if self.clients else pairs[:1]
-        labels = seen.site.federation.test_y[: self.samples].tolist()
+        labels = seen.runtime.federation.test_y[: self.samples].tolist()
         for sent, trained in pairs:
             before, after = (one["features"] for one in ask([sent, trained]))
             flat = embedded(torch.cat([before, after]))
@@ -47,8 +47,8 @@ class Embedding(Diagnostic):
             found.picture("points", {"before": there, "after": here, "labels": labels}, sent.client)
             found.number("feature_shift", shift(before, after), sent.client, "L2", "global")
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        return {"features": features_of(site, order, self.samples)}
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        return {"features": features_of(runtime, order, self.samples)}
 
 
 def embedded(features: torch.Tensor) -> torch.Tensor:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece
-from undrift.job import eval_logits
-from undrift.orders import Order
+from undrift.contract.job import eval_logits
+from undrift.core.errors import BadRequest
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -28,31 +28,33 @@ class Features(Diagnostic):
         if self.samples < 2:
             raise BadRequest(f"features: samples must be at least 2, not {self.samples}")
 
-    def check(self, site: Site) -> None:
-        has_features(site, self.name)
+    def check(self, runtime: Runtime) -> None:
+        has_features(runtime, self.name)
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         trained = [order for _, order in seen.trained()]
-        whole, *each = ask([piece(seen, 0, seen.after.judged), *trained])
+        whole, *each = ask([piece(seen, 0, seen.after.evaluated), *trained])
         found.number("effective_rank", whole["rank"], data="global")
         for order, one in zip(trained, each):
             found.number("effective_rank", one["rank"], order.client, "L2", "global")
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        return {"rank": effective_rank(features_of(site, order, self.samples))}
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        return {"rank": effective_rank(features_of(runtime, order, self.samples))}
 
 
-def has_features(site: Site, name: str) -> None:
-    if site.plan.layout.head is None:
+def has_features(runtime: Runtime, name: str) -> None:
+    if runtime.plan.layout.head is None:
         raise BadRequest(
             f"{name} looks at what enters the last linear layer, and this model's logits do not come out of one"
         )
 
 
-def features_of(site: Site, order: Order, samples: int) -> torch.Tensor:
-    flat = loaded(site, order)
+def features_of(runtime: Runtime, order: Order, samples: int) -> torch.Tensor:
+    flat = loaded(runtime, order)
     flat.watch()
-    features = eval_logits(flat, site.federation.test_x[:samples].to(flat.device), site.network, features=True)[1]
+    features = eval_logits(
+        flat, runtime.federation.test_x[:samples].to(flat.device), runtime.network_input, features=True
+    )[1]
     assert features is not None
     return features.cpu()
 

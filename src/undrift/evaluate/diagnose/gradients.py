@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.context import Batch
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, gradient, loaded
-from undrift.job import Desk, eval_logits
-from undrift.orders import Order
-from undrift.parts import defines
-from undrift.streams import numpy_stream, torch_stream
+from undrift.contract.context import Batch
+from undrift.contract.job import ClientData, eval_logits
+from undrift.contract.parts import defines
+from undrift.core.errors import BadRequest
+from undrift.core.streams import numpy_stream, torch_stream
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, gradient, loaded
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 WHOLE, ONE_BATCH = 0, 1
 TOGETHER = 16  # gradients in memory at a time
@@ -43,8 +43,8 @@ class Gradients(Diagnostic):
         if self.most < 1:
             raise BadRequest(f"gradients: most must be at least 1 client, not {self.most}")
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
-        sizes = seen.site.federation.sizes
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+        sizes = seen.runtime.federation.sizes
         everybody = range(len(sizes))
         if len(sizes) > self.most:
             drawn = numpy_stream(seen.plan.seed, "gradients").choice(len(sizes), self.most, replace=False)
@@ -76,7 +76,7 @@ class Gradients(Diagnostic):
             found.number("alignment", (mixed @ F).item() / norm)
         self.as_the_code_does(seen, found, ask)
 
-    def as_the_code_does(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def as_the_code_does(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         orders = [
             replace(order, span=(0, ONE_BATCH), size=1) for _, order in seen.trained() if order.client in seen.weights
         ]
@@ -85,64 +85,68 @@ class Gradients(Diagnostic):
             mixed = torch.stack([seen.weights[order.client] * v for order, v in zip(orders, g)]).sum(0)
             found.number("alignment_code", torch.stack([cosine(v, mixed) for v in g]).mean())
 
-    def order(self, seen: Happened, client: int, own: Order | None) -> Order:
+    def order(self, seen: RoundView, client: int, own: Order | None) -> Order:
         """At θ^t; a client of the cohort as it was told, so that its samples are weighed as they were."""
-        size = int(seen.site.federation.sizes[client])
+        size = int(seen.runtime.federation.sizes[client])
         if own is None:
             return Order("diagnose", seen.round, client, seen.before.vector, seen.before.integers, size=size)
         return replace(
             own, vector=seen.before.vector, integers=seen.before.integers, span=(0, WHOLE), data="cohort", size=size
         )
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         if order.span[1] == ONE_BATCH:
-            x, y = site.train(order.client)
+            x, y = runtime.train(order.client)
             some = torch.randperm(
-                len(y), generator=torch_stream(site.plan.seed, "alignment", order.round, order.client)
+                len(y), generator=torch_stream(runtime.plan.seed, "alignment", order.round, order.client)
             )
-            some = some[: site.plan.batch]
-            flat = loaded(site, order)
-            if len(some) > 1 or not site.plan.layout.lone:
+            some = some[: runtime.plan.batch]
+            flat = loaded(runtime, order)
+            if len(some) > 1 or not runtime.plan.layout.batchnorm_needs_two:
                 flat.module.train()
-            return {"gradient": gradient(site, flat, x[some], y[some])}
-        weighing = [part for part in site.plan.method.parts if defines(part, "weigh") or defines(part, "pick")]
+            return {"gradient": gradient(runtime, flat, x[some], y[some])}
+        weighing = [
+            part
+            for part in runtime.plan.method.parts
+            if defines(part, "sample_weights") or defines(part, "epoch_indices")
+        ]
         if order.data != "cohort" or not weighing:
-            x, y = site.train(order.client)
-            return {"gradient": gradient(site, loaded(site, order), x, y), "gap": 0.0, "least": 1.0, "most": 1.0}
-        return weighed(site, order)
+            x, y = runtime.train(order.client)
+            return {"gradient": gradient(runtime, loaded(runtime, order), x, y), "gap": 0.0, "least": 1.0, "most": 1.0}
+        return weighed(runtime, order)
 
 
-def weighed(site: Site, order: Order) -> dict[str, Any]:
+def weighed(runtime: Runtime, order: Order) -> dict[str, Any]:
     """The gradient of a client's loss with and without the method's sample weights and picks."""
-    from undrift.local import Round
+    from undrift.round.client import ClientRound
 
-    work = Round(site, order)
+    work = ClientRound(runtime, order)
     work.prepare()
-    seats = [seat for seat in work.seats if seat.part.axis == "sampling"]
-    for seat in seats:
-        seat.scratch = seat.part.begin(seat.job, seat.state, seat.told)
-    desk: Desk = work.desk
-    index = torch.arange(len(desk.y))
-    for seat in seats:
-        if defines(seat.part, "pick"):
-            index = seat.part.pick(seat.job, seat.scratch, 0)
-    flat = site.spare(0)
+    active = [one for one in work.parts if one.part.axis == "sampling"]
+    for one in active:
+        one.scratch = one.part.before_training(one.job, one.state, one.server_message)
+    data: ClientData = work.data
+    index = torch.arange(len(data.y))
+    for one in active:
+        if defines(one.part, "epoch_indices"):
+            index = one.part.epoch_indices(one.job, one.scratch, 0)
+    flat = runtime.spare(0)
     flat.load(work.received, order.integers)
-    if site.wants("features"):
+    if runtime.wants("features"):
         flat.watch()
-    logits, features = eval_logits(flat, desk.x[index], site.network, site.wants("features"))
-    batch = Batch(site.network(desk.x[index]), desk.y[index], index, flat.P, 0)
+    logits, features = eval_logits(flat, data.x[index], runtime.network_input, runtime.wants("features"))
+    batch = Batch(runtime.network_input(data.x[index]), data.y[index], index, flat.P, 0)
     batch.logits, batch.features = logits, features
     batch.head = flat.head if features is not None else None
-    batch.loss = site.loss(logits, batch.y)
+    batch.loss = runtime.loss(logits, batch.y)
     weights = torch.ones(len(index))
-    for seat in seats:
-        if defines(seat.part, "weigh"):
-            weights = weights * seat.part.weigh(batch, seat.job, seat.scratch)
+    for one in active:
+        if defines(one.part, "sample_weights"):
+            weights = weights * one.part.sample_weights(batch, one.job, one.scratch)
     flat.load(work.received, order.integers)  # a part may have borrowed the network meanwhile
     flat.module.eval()
-    plain = gradient(site, flat, desk.x, desk.y)
-    tilted = gradient(site, flat, desk.x[index], desk.y[index], weights)
+    plain = gradient(runtime, flat, data.x, data.y)
+    tilted = gradient(runtime, flat, data.x[index], data.y[index], weights)
     return {"gradient": plain, "gap": (tilted - plain).norm().item(), "least": weights.min().item(),
             "most": weights.max().item()}  # fmt: skip
 

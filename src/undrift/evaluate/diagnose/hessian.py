@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece, pooled
-from undrift.job import CHUNK
-from undrift.orders import Order
-from undrift.streams import torch_stream
+from undrift.contract.job import CHUNK
+from undrift.core.errors import BadRequest
+from undrift.core.streams import torch_stream
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece, pooled
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Hessian(Diagnostic):
             raise BadRequest(f"hessian: samples, steps and tolerance must be positive, not {self.samples}, {self.steps}, "
                              f"{self.tolerance}")  # fmt: skip
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
-        (one,) = ask([piece(seen, 0, seen.after.judged)])
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+        (one,) = ask([piece(seen, 0, seen.after.evaluated)])
         found.number("hessian_top", one["top"])
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        x, y = pooled(site, self.samples)
-        flat = loaded(site, order)
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        x, y = pooled(runtime, self.samples)
+        flat = loaded(runtime, order)
 
         def product(v: torch.Tensor) -> torch.Tensor:
             """H v: the gradient of ⟨∇loss, v⟩."""
             total = torch.zeros_like(v)
             for at in range(0, len(y), CHUNK):
                 place = slice(at, at + CHUNK)
-                loss = site.loss(flat(site.network(x[place])), y[place]).sum() / len(y)
+                loss = runtime.loss(flat(runtime.network_input(x[place])), y[place]).sum() / len(y)
                 first = torch.autograd.grad(loss, flat.parameters, create_graph=True, allow_unused=True)
                 along = [(g, w) for g, w in zip(first, flat.views(v)) if g is not None and g.requires_grad]
                 if along:
@@ -57,7 +57,7 @@ class Hessian(Diagnostic):
                                         for g, p in zip(second, flat.parameters)])  # fmt: skip
             return total
 
-        start = torch.randn(flat.layout.nP, generator=torch_stream(site.plan.seed, "hessian")).to(flat.device)
+        start = torch.randn(flat.layout.nP, generator=torch_stream(runtime.plan.seed, "hessian")).to(flat.device)
         return {"top": top_eigenvalue(product, start, self.steps, self.tolerance)}
 
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece
-from undrift.job import eval_logits
-from undrift.orders import Order
-from undrift.streams import torch_stream
-from undrift.vector import Layout
+from undrift.contract.job import eval_logits
+from undrift.core.errors import BadRequest
+from undrift.core.streams import torch_stream
+from undrift.core.vector import Layout
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Landscape(Diagnostic):
         if self.samples < 1:
             raise BadRequest(f"landscape: samples must be at least 1, not {self.samples}")
 
-    def check(self, site: Site) -> None:
-        if not any(is_weight(entry) for entry in site.plan.layout.entries):
+    def check(self, runtime: Runtime) -> None:
+        if not any(is_weight(entry) for entry in runtime.plan.layout.entries):
             raise BadRequest("landscape: this model has no trainable weight with filters (two dimensions or more), so "
                              "there is no direction to walk in")  # fmt: skip
 
@@ -49,8 +49,8 @@ class Landscape(Diagnostic):
         half = self.points // 2
         return torch.arange(-half, half + 1) * (self.radius / half)
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
-        orders = [piece(seen, row, seen.after.judged) for row in range(self.points)]
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+        orders = [piece(seen, row, seen.after.evaluated) for row in range(self.points)]
         loss = [one["loss"] for one in ask(orders)]
         found.picture("surface", {"steps": self.steps().tolist(), "loss": loss})
         grid = torch.tensor(loss, dtype=torch.float64)
@@ -59,20 +59,25 @@ class Landscape(Diagnostic):
         middle = grid[self.points // 2, self.points // 2]
         found.number("sharpness_rise", grid[rim].mean() - middle, data="global")
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         """One row of the grid."""
-        layout, steps = site.plan.layout, self.steps()
+        layout, steps = runtime.plan.layout, self.steps()
         across, along = (
-            direction(layout, order.vector, torch_stream(site.plan.seed, f"landscape {n}")) for n in (1, 2)
+            direction(layout, order.vector, torch_stream(runtime.plan.seed, f"landscape {n}")) for n in (1, 2)
         )
-        size = len(site.federation.test_y)
-        drawn = torch.randperm(size, generator=torch_stream(site.plan.seed, "landscape"))[: self.samples].sort().values
-        x, y = (rows.to(site.model.device) for rows in (site.federation.test_x[drawn], site.federation.test_y[drawn]))
-        flat = loaded(site, order)
+        size = len(runtime.federation.test_y)
+        drawn = (
+            torch.randperm(size, generator=torch_stream(runtime.plan.seed, "landscape"))[: self.samples].sort().values
+        )
+        x, y = (
+            rows.to(runtime.model.device)
+            for rows in (runtime.federation.test_x[drawn], runtime.federation.test_y[drawn])
+        )
+        flat = loaded(runtime, order)
         losses = []
         for step in steps:
             flat.vector.copy_(order.vector + steps[order.span[1]] * across + step * along)
-            losses.append(site.loss(eval_logits(flat, x, site.network)[0], y).double().mean().item())
+            losses.append(runtime.loss(eval_logits(flat, x, runtime.network_input)[0], y).double().mean().item())
         return {"loss": losses}
 
 

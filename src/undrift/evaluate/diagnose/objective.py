@@ -4,30 +4,26 @@ objective is twice the training loss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened
-from undrift.evaluate.judge import mixed_logits
-from undrift.orders import Order
+from undrift.evaluate.client import mixed_logits
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView
+from undrift.evaluate.orders import of_personal_models
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Objective(Diagnostic):
     name = "objective"
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         answered = {reply.client for reply in seen.answers}
-        world, orders = seen.after, []
-        for order in seen.orders:
-            if order.client in answered:
-                orders.append(replace(
-                    order, round=world.round, vector=world.judged, integers=world.integers, told=seen.told(order.client),
-                    state_round=world.versions.get(("state", order.client)), keep_round=None, budget=None,
-                ))  # fmt: skip
+        messages = {order.client: seen.messages_for(order.client) for order in seen.orders if order.client in answered}
+        orders = of_personal_models(seen.after, messages, evaluate_on=())
         parts = ask(orders)
         total = sum(one["n"] for one in parts)
         if not total:
@@ -36,16 +32,16 @@ class Objective(Diagnostic):
             found.number("loss", one["own"], order.client, "L1")
         found.number("objective", sum(one["n"] * (one["own"] + one["shared"]) for one in parts) / total)
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        from undrift.local import Round
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        from undrift.round.client import ClientRound
 
-        work = Round(site, order)
+        work = ClientRound(runtime, order)
         work.prepare()
-        x, y = work.desk.x, work.desk.y
+        x, y = work.data.x, work.data.y
 
         def loss(mixture: Any) -> float:
-            return site.loss(mixed_logits(site, mixture, order.integers, x), y.cpu()).double().mean().item()
+            return runtime.loss(mixed_logits(runtime, mixture, order.integers, x), y.cpu()).double().mean().item()
 
-        plain = work.personal is None and site.plan.private is None
+        plain = work.personalize is None and runtime.plan.private is None
         shared = loss([(1.0, order.vector)])
         return {"n": len(y), "own": shared if plain else loss(work.mixture(work.start)), "shared": shared}

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift import scores
-from undrift.errors import BadRequest
-from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, Happened, loaded, piece
-from undrift.evaluate.judge import stretches
+from undrift.contract.job import eval_logits
+from undrift.core.errors import BadRequest
+from undrift.evaluate.client import spans
+from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece
 from undrift.evaluate.metrics import fpr_at, two_set_auroc
-from undrift.job import eval_logits
-from undrift.orders import Order
+from undrift.methods import scores
+from undrift.round.orders import Order
 
 if TYPE_CHECKING:
-    from undrift.site import Site
+    from undrift.round.runtime import Runtime
 
 OWN, OTHER = "own", "other"
 
@@ -27,39 +27,38 @@ OWN, OTHER = "own", "other"
 class Ood(Diagnostic):
     name = "ood"
 
-    def check(self, site: Site) -> None:
-        if site.federation.ood is None:
+    def check(self, runtime: Runtime) -> None:
+        if runtime.ood is None:
             raise BadRequest("the diagnostic ood needs another data set to compare with; name one with --ood")
 
-    def look(self, seen: Happened, found: Findings, ask: Ask) -> None:
+    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
         own, other = (torch.cat([one["scores"] for one in ask(self.orders(seen, data))]) for data in (OWN, OTHER))
-        for name, a, b in zip(self.names(seen.site), own.T, other.T):
+        for name, a, b in zip(self.names(seen.runtime), own.T, other.T):
             found.number(f"auroc:{name}", two_set_auroc(a, b), data="ood")
             found.number(f"fpr95:{name}", fpr_at(a, b), data="ood")
 
-    def names(self, site: Site) -> list[str]:
+    def names(self, runtime: Runtime) -> list[str]:
         """Scores that need features are left out where the model has none."""
-        return [name for name in scores.SCORES if site.plan.layout.head is not None or not scores.needs(name)]
+        return [name for name in scores.SCORES if runtime.plan.layout.head is not None or not scores.needs(name)]
 
-    def orders(self, seen: Happened, data: str) -> list[Order]:
-        spans = stretches(len(rows(seen.site, data)))
-        return [replace(piece(seen, number, seen.after.judged, stop - start), data=data)
-                for number, (start, stop) in enumerate(spans)]  # fmt: skip
+    def orders(self, seen: RoundView, data: str) -> list[Order]:
+        return [replace(piece(seen, number, seen.after.evaluated, stop - start), data=data)
+                for number, (start, stop) in enumerate(spans(len(rows(seen.runtime, data))))]  # fmt: skip
 
-    def work(self, site: Site, order: Order) -> dict[str, Any]:
-        x = rows(site, order.data)
-        x = x[slice(*stretches(len(x))[order.span[1]])]
-        flat = loaded(site, order)
-        if deep := site.plan.layout.head is not None:
+    def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
+        x = rows(runtime, order.data)
+        x = x[slice(*spans(len(x))[order.span[1]])]
+        flat = loaded(runtime, order)
+        if deep := runtime.plan.layout.head is not None:
             flat.watch()
-        logits, features = eval_logits(flat, x.to(flat.device), site.network, deep)
+        logits, features = eval_logits(flat, x.to(flat.device), runtime.network_input, deep)
         with torch.no_grad():
-            columns = [scores.SCORES[name](logits, features, flat.head).cpu() for name in self.names(site)]
+            columns = [scores.SCORES[name](logits, features, flat.head).cpu() for name in self.names(runtime)]
         return {"scores": torch.stack(columns, 1)}
 
 
-def rows(site: Site, data: str) -> torch.Tensor:
+def rows(runtime: Runtime, data: str) -> torch.Tensor:
     if data == OWN:
-        return site.federation.test_x
-    assert site.federation.ood is not None
-    return site.federation.ood[1]
+        return runtime.federation.test_x
+    assert runtime.ood is not None
+    return runtime.ood[1]

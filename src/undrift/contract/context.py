@@ -1,0 +1,239 @@
+"""What a part gets to see: the plan (fixed, everywhere), the server (per round), the batch, and the replies.
+
+The client's `Job` is in job.py, because it can do things; what is here only says things.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.core.streams import torch_stream
+from undrift.core.vector import Flat, Layout
+
+if TYPE_CHECKING:
+    from undrift.contract.compose import Method
+
+# What states, server memories and shelf rows are made of: everything that can be stored and sent.
+Tree = torch.Tensor | int | float | str | None | Mapping[str, "Tree"] | Sequence["Tree"]
+Message = dict[str, Any]  # by declared name; the declaration says what a value is
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is fixed before the first round and the same on all sides."""
+
+    rounds: int
+    epochs: int
+    batch: int
+    lr: float
+    lr_decay: float
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    clip: float | None
+    persist_momentum: bool
+    seed: int
+    clients: int  # N, the whole population
+    total: int  # n, all training samples of all clients
+    classes: int
+    layout: Layout
+    method: Method
+    engine: str = "inline"
+    lacks: frozenset[str] = frozenset()  # needs that this run cannot provide
+    private: torch.Tensor | None = None  # mask along the vector; None where nothing is private
+    private_integers: frozenset[str] = frozenset()
+    cohort: float | None = None  # expected number of participants per round, where it is known
+    keep_trained: bool = False  # clients keep what they trained, so that an absent one can be evaluated
+
+    def rate(self, round: int) -> float:
+        """η_t = η₀ γ^t, by power, so that it does not depend on how the run got here."""
+        return self.lr * self.lr_decay**round
+
+    def share(self, fraction: float) -> int:
+        """A schedule that defaults to a fraction of the run: rounded to the nearest, at least one round."""
+        return max(1, math.floor(fraction * self.rounds + 0.5))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What `check` yields: an error ends the request, a warning is printed before the first round."""
+
+    level: str  # "error" or "warning"
+    sentence: str
+
+
+@dataclass
+class Batch:
+    """One mini-batch, in the order in which it becomes known: x, y, index; then logits; then the loss per sample."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    index: torch.Tensor  # positions in the client's training data
+    P: torch.Tensor  # the live parameters, flat; do not keep or change
+    epoch: int
+    logits: torch.Tensor = field(init=False)  # raw, before any Objective.logits
+    loss: torch.Tensor = field(init=False)  # per sample, after the Objective.logits hooks
+    features: torch.Tensor | None = None  # what entered the head, where a part needs "features"
+    head: Callable[[torch.Tensor], torch.Tensor] | None = None  # features -> logits, likewise
+    gradient: torch.Tensor | None = None  # raw, along P, where a part needs "gradient"; after backward
+    mean_weight: float = 1.0  # of its samples, where a part weighs them
+
+
+@dataclass(frozen=True)
+class Replies:
+    """The replies that passed quarantine, in client order; `client_messages` are those to the calling part."""
+
+    ids: Sequence[int]
+    n: Sequence[int]
+    vectors: Sequence[torch.Tensor]
+    sent: Sequence[torch.Tensor]
+    steps: Sequence[int]
+    effective_steps: Sequence[float | None]
+    loss: Sequence[float]  # mean raw loss over all local epochs
+    last: Sequence[float]  # mean raw loss over the last local epoch
+    client_messages: Sequence[Message] = ()
+    by_part: dict[str, Sequence[Message]] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def of(self, part: str) -> Replies:
+        return replace(self, client_messages=self.by_part.get(part, [{} for _ in self.ids]))
+
+    def only(self, keep: Sequence[int]) -> Replies:
+        """The same without those whose position is not in `keep`."""
+
+        def some(values: Sequence[Any]) -> list[Any]:
+            return [values[i] for i in keep]
+
+        by_part: dict[str, Sequence[dict[str, Any]]] = {part: some(messages) for part, messages in self.by_part.items()}
+        return Replies(some(self.ids), some(self.n), some(self.vectors), some(self.sent), some(self.steps),
+                       some(self.effective_steps), some(self.loss), some(self.last), (), by_part)  # fmt: skip
+
+
+class Shelf(MutableMapping[int, Any]):
+    """Rows of one part on the server, one per client: fetched by id, never copied whole; writes are staged."""
+
+    def __init__(self, fetch: Callable[[int], Tree], known: Callable[[], set[int]], staged: dict[int, Tree]) -> None:
+        self._fetch, self._known, self._staged = fetch, known, staged
+
+    def __getitem__(self, client: int) -> Any:
+        if client in self._staged:
+            return self._staged[client]
+        if client not in self._known():
+            raise KeyError(client)
+        return self._fetch(client)
+
+    def __setitem__(self, client: int, row: Tree) -> None:
+        self._staged[client] = copied(row)
+
+    def __delitem__(self, client: int) -> None:
+        raise TypeError("a shelf row is replaced, not deleted")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._known() | set(self._staged)))
+
+    def __len__(self) -> int:
+        return len(self._known() | set(self._staged))
+
+
+@dataclass
+class Server:
+    """The server as one part sees it in one round. Assigning `memory` or `shelf[client]` stages the value: it is
+    committed with the round or not at all."""
+
+    plan: Plan
+    round: int
+    vector: torch.Tensor  # what is sent by default; do not change in place
+    part: str
+    memories: dict[str, Tree]  # committed
+    staged: dict[str, Tree]
+    shelf: Shelf
+    model: Callable[[torch.Tensor], Flat]  # a module to evaluate or differentiate
+    note: Callable[..., None]
+    proxy: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def memory(self) -> Any:
+        return self.staged[self.part] if self.part in self.staged else self.memories.get(self.part)
+
+    @memory.setter
+    def memory(self, tree: Tree) -> None:
+        self.staged[self.part] = copied(tree)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return torch_stream(self.plan.seed, f"{self.part}/{purpose}", self.round)
+
+
+def copied(tree: Tree) -> Any:
+    """A deep copy of a tree: tensors are cloned, so that no view of a live buffer can stay behind."""
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().clone().cpu()
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [copied(value) for value in tree]
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    raise TypeError(f"a tree holds dicts, lists, tensors, numbers, bools, strings and None, not {type(tree).__name__}")
+
+
+def moved(tree: Tree, device: torch.device) -> Any:
+    """A tree with its tensors where the model is."""
+    if device.type == "cpu":
+        return tree
+    if isinstance(tree, torch.Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: moved(value, device) for key, value in tree.items()}
+    return [moved(value, device) for value in tree] if isinstance(tree, list) else tree
+
+
+def finite_tree(tree: Tree) -> bool:
+    if isinstance(tree, torch.Tensor):
+        return not tree.is_floating_point() or bool(torch.isfinite(tree).all())
+    if isinstance(tree, float):
+        return math.isfinite(tree)
+    if isinstance(tree, dict):
+        return all(finite_tree(value) for value in tree.values())
+    if isinstance(tree, list):
+        return all(finite_tree(value) for value in tree)
+    return True
+
+
+def server_sum(vectors: Sequence[torch.Tensor], weights: Sequence[float] | float = 1.0) -> torch.Tensor:
+    """Σ weight · vector as a float64 sum in the order given, rounded once to float32: the same on every engine."""
+    factors = [weights] * len(vectors) if isinstance(weights, (int, float)) else list(weights)
+    out = torch.empty_like(vectors[0], dtype=torch.float32)
+    block = 1 << 15  # the running sum of one block stays in the cache
+    for at in range(0, len(out), block):
+        part = slice(at, at + block)
+        total = vectors[0][part].double().mul_(factors[0])
+        for vector, factor in zip(vectors[1:], factors[1:], strict=True):
+            total.add_(vector[part], alpha=factor)
+        out[part] = total
+    return out
+
+
+def normalised(raw: Sequence[float], n: Sequence[int]) -> tuple[list[float], str]:
+    """Weights that are non-negative and sum to one, and why the rule's own could not be used, if so.
+
+    One client gets 1, whatever the rule says (several are 0/0 there). A negative weight or a sum of zero means size
+    weights for the whole cohort.
+
+    >>> normalised([1.0, 3.0], [10, 10])
+    ([0.25, 0.75], '')
+    >>> normalised([-1.0, 3.0], [10, 30])
+    ([0.25, 0.75], 'a weight is negative')
+    """
+    if len(raw) < 2:
+        return [1.0] * len(raw), ""
+    why = "a weight is negative" if min(raw) < 0 else "the weights sum to zero" if sum(raw) == 0 else ""
+    scores = [float(k) for k in n] if why else raw
+    total = math.fsum(scores)
+    return [score / total for score in scores], why

@@ -1,0 +1,295 @@
+"""A client's round as a part sees it: the `Job`, and the networks a part may use beside the one that trains."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from undrift.contract.context import Plan
+from undrift.core import optimize
+from undrift.core.streams import torch_stream
+from undrift.core.vector import Flat, Integers
+
+CHUNK = 1000  # samples per evaluation pass: a constant, because it changes bits
+PATIENCE = 3  # steps without a finite loss after which a client gives up
+
+
+class ClientRuntime(Protocol):
+    """What a client's round needs of the machine it runs on (`round/runtime.py` has it)."""
+
+    plan: Plan
+    initial: torch.Tensor  # Θ⁰
+
+    @property
+    def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
+    def train(self, client: int) -> tuple[torch.Tensor, torch.Tensor]: ...
+    def network_input(self, x: torch.Tensor) -> torch.Tensor: ...
+    def spare(self, number: int) -> Flat: ...
+    def wants(self, need: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One un-augmented eval pass over the client's training data."""
+
+    logits: torch.Tensor
+    loss: torch.Tensor  # per sample
+    features: torch.Tensor | None  # where a part needs "features"
+
+
+@dataclass
+class TrainingStats:
+    """What local training did. Complete when `after_training` is called."""
+
+    momentum: float
+    steps: int = 0
+    samples: int = 0
+    skipped: int = 0  # steps whose loss was not finite
+    effective_steps: float | None = 0.0  # FedNova's τ_eff; None where it has no meaning
+    mean_loss: float = math.nan  # raw loss over all epochs
+    last_loss: float = math.nan  # raw loss over the last epoch
+    mean_weight: float = math.nan  # of the samples
+    _velocity: float = 0.0
+    _loss_sum: float = 0.0
+    _weight_sum: float = 0.0
+    _epoch: tuple[int, float] = (0, 0.0)  # samples and loss sum of the current epoch
+
+    @property
+    def gave_up(self) -> bool:
+        return self.skipped >= PATIENCE
+
+    def usable(self, loss: float) -> bool:
+        """Whether a step can be taken; a loss that is not finite is counted."""
+        if math.isfinite(loss):
+            return True
+        self.skipped += 1
+        return False
+
+    def add(self, samples: int, loss: float, weight: float, shrink: float) -> None:
+        """One step. `shrink` is lr · μ of proximal terms: each shortens the steps that follow."""
+        self.steps += 1
+        assert self.effective_steps is not None
+        self._velocity = self.momentum * self._velocity + 1 - shrink * self.effective_steps
+        self.effective_steps += self._velocity
+        count, total = self._epoch
+        self._epoch = count + samples, total + loss * samples
+        self._weight_sum += weight * samples
+
+    def end_epoch(self) -> None:
+        count, total = self._epoch
+        if count:
+            self.last_loss = total / count
+        self.samples, self._loss_sum, self._epoch = self.samples + count, self._loss_sum + total, (0, 0.0)
+        self.mean_loss = self._loss_sum / max(self.samples, 1)
+        self.mean_weight = self._weight_sum / max(self.samples, 1)
+
+
+class ClientData:
+    """A client's samples in one round, the passes over them, and what was counted and noted."""
+
+    def __init__(self, runtime: ClientRuntime, round: int, client: int, integers: Integers) -> None:
+        self.runtime, self.round, self.client, self.integers = runtime, round, client, integers
+        self.plan: Plan = runtime.plan
+        self.x, self.y = runtime.train(client)
+        self.held_x, self.held_y = self.x[:0], self.y[:0]
+        self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
+        self.samples_scored = 0  # samples that passed through a network to be scored
+        self.samples_trained = 0  # samples trained on, those of twins included
+        self.scoring = 0.0  # seconds that scoring took
+        self._scored: dict[str, Scored] = {}
+        self._used = 0
+
+    def hold_out(self, positions: torch.Tensor) -> None:
+        keep = torch.ones(len(self.y), dtype=torch.bool)
+        keep[positions] = False
+        self.held_x, self.held_y = self.x[~keep], self.y[~keep]
+        self.x, self.y = self.x[keep], self.y[keep]
+
+    def rows(self, on: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """(x, y) of the "train" or the held-out ("held") samples."""
+        return (self.x, self.y) if on == "train" else (self.held_x, self.held_y)
+
+    def logits(
+        self, vector: torch.Tensor, x: torch.Tensor, features: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        began = time.perf_counter()
+        self.samples_scored += len(x)
+        spare = self.runtime.spare(0)
+        spare.load(vector, self.integers)
+        if features:
+            spare.watch()
+        found = eval_logits(spare, x, self.runtime.network_input, features)
+        self.scoring += time.perf_counter() - began
+        return found
+
+    def scored(self, role: str, vector: torch.Tensor) -> Scored:
+        if role not in self._scored:
+            logits, features = self.logits(vector, self.x, self.runtime.wants("features"))
+            self._scored[role] = Scored(logits, self.runtime.loss(logits, self.y), features)
+        return self._scored[role]
+
+    def network(self, vector: torch.Tensor) -> Flat:
+        """A network of the client's own for this round, beside the one that trains."""
+        self._used += 1
+        other = self.runtime.spare(self._used)
+        other.load(vector, self.integers)
+        return other
+
+
+class Job:
+    """What a client's hook may know and do. Fields become known in this order: everything up to `received` before
+    `init_client`; `n` and `counts` are final after `hold_out`; `start` after `Personalize.start`; `stats` and `trained`
+    after training."""
+
+    start: torch.Tensor
+    trained: torch.Tensor
+    stats: TrainingStats
+
+    def __init__(self, data: ClientData, part: str, received: torch.Tensor) -> None:
+        self._data, self._part = data, part
+        self.plan, self.round, self.client = data.plan, data.round, data.client
+        self.lr = data.plan.rate(data.round)
+        self.received = received
+        self.initial = data.runtime.initial  # Θ⁰
+        self.count()
+
+    def count(self) -> None:
+        self.n = len(self._data.y)
+        self.counts = torch.bincount(self._data.y, minlength=self.plan.classes)
+
+    @property
+    def labels(self) -> torch.Tensor:
+        """The labels of the client's training data, by position."""
+        return self._data.y
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """Draws of this part for this client in this round."""
+        return torch_stream(self.plan.seed, f"{self._part}/{purpose}", self.round, self.client)
+
+    def lasting(self, purpose: str) -> torch.Generator:
+        """Draws of this part for this client that are the same in every round (held-out data)."""
+        return torch_stream(self.plan.seed, f"{self._part}/{purpose}", -1, self.client)
+
+    def note(self, name: str, value: Any) -> None:
+        """Record a value (a number, a list, a tensor) under this part's name."""
+        if isinstance(value, torch.Tensor):
+            value = value.tolist()
+        self._data.notes.append((self._part, name, json.dumps(value)))
+
+    def scored(self, role: str) -> Scored:
+        """One eval pass with the model in a role: "received", "start" or "trained"; passes are shared and memoised."""
+        vector = getattr(self, role)
+        if role == "start" and vector is self.received:
+            role = "received"
+        return self._data.scored(role, vector)
+
+    def loss(self, vector: torch.Tensor, on: str = "train") -> float:
+        """Mean loss of a vector on the client's training or held-out data, in eval mode; nan where there is none."""
+        x, y = self._data.rows(on)
+        if not len(y):
+            return float("nan")
+        return self._data.runtime.loss(self._data.logits(vector, x)[0], y).double().mean().item()
+
+    def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Un-augmented (x, y) batches of the client's training or held-out data, as the network wants them, in an
+        order of this part's own."""
+        stream = self.stream(purpose)
+        x, y = self._data.rows(on)
+        for _ in range(epochs):
+            for index in torch.randperm(len(y), generator=stream).split(self.plan.batch) if len(y) else ():
+                yield self._data.runtime.network_input(x[index]), y[index]
+
+    def replica(self, vector: torch.Tensor) -> Replica:
+        """A frozen network, for the round."""
+        return Replica(self._data.network(vector), self._data)
+
+    def twin(self, vector: torch.Tensor) -> Twin:
+        """A trainable copy, for the round."""
+        return Twin(self._data.network(vector), self._data, self.lr)
+
+
+class Replica:
+    """Eval mode, no gradient, fixed statistics: `replica(x)` gives (logits, features)."""
+
+    def __init__(self, flat: Flat, data: ClientData) -> None:
+        self.flat, self.data = flat, data
+        flat.module.eval()
+        if flat.layout.head is not None:
+            flat.watch()
+
+    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self.data.samples_scored += len(x)
+        with torch.no_grad():
+            return self.flat(x), self.flat.features
+
+
+class Twin:
+    """A second model with the run's own clip, decay and optimizer. A penalty on its flat vector goes into `plus`: as a
+    term of the loss it would have no gradient, silently."""
+
+    def __init__(self, flat: Flat, data: ClientData, lr: float) -> None:
+        self.flat, self.data, self.lr = flat, data, lr
+        flat.module.train()
+        self.P = flat.P
+        self.rule = optimize.optimizer(flat, data.plan)
+        self.G = torch.empty_like(flat.P)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.data.samples_trained += len(x)
+        if (
+            self.flat.layout.batchnorm_needs_two
+        ):  # BatchNorm cannot learn from one value per channel: keep its statistics
+            for child in self.flat.module.modules():
+                if isinstance(child, torch.nn.modules.batchnorm._BatchNorm):
+                    child.train(len(x) > 1)
+        return self.flat(x)
+
+    @property
+    def vector(self) -> torch.Tensor:
+        return self.flat.vector.clone()
+
+    def loss(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.data.runtime.loss(logits, y).mean()
+
+    def step(self, loss: torch.Tensor, plus: torch.Tensor | None = None) -> torch.Tensor:
+        """One step down `loss`; returns the raw gradient along P. A non-finite gradient counts as zero."""
+        self.flat.gradient(loss, into=self.G)
+        raw = self.G.clone()
+        if plus is not None:
+            self.G.add_(plus)
+        whole = torch.isfinite(self.G).all()
+        optimize.step(self.rule, torch.where(whole, self.G, 0.0), self.lr)
+        return raw
+
+
+@dataclass
+class ActivePart:
+    """A part at work for one client: its job, the server's message, its state and its scratch."""
+
+    part: Any  # of any axis: the hooks it defines are looked up by name
+    job: Job
+    server_message: dict[str, Any] = field(default_factory=dict)
+    state: Any = None  # a Tree whose shape only the part knows
+    scratch: Any = None
+
+
+def eval_logits(
+    flat: Flat, x: torch.Tensor, network_input: Callable[[torch.Tensor], torch.Tensor], features: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Logits (and features) in eval mode, in chunks of constant size."""
+    flat.module.eval()
+    outputs, inputs_of_head = list[torch.Tensor](), list[torch.Tensor]()
+    with torch.no_grad():
+        for at in range(0, len(x), CHUNK):
+            outputs.append(flat(network_input(x[at : at + CHUNK])))
+            if features and flat.features is not None:
+                inputs_of_head.append(flat.features)
+    if not outputs:
+        return torch.zeros(0, 1), None
+    return torch.cat(outputs), torch.cat(inputs_of_head) if inputs_of_head else None

@@ -1,0 +1,260 @@
+"""The contract: the six axes of a method and their hooks.
+
+A method is a composition of parts. A part is a frozen dataclass whose fields are its configuration; it derives from
+one axis class (or several) and defines the hooks it needs. The engine looks once which hooks a part defines; what is
+not defined costs nothing. A part keeps no hidden state: what must last is returned by a hook (`init_client`,
+`after_training`) or assigned to `server.memory`, and the engine copies, stages, checkpoints and sends it.
+
+Order of one round (docs/design.md has the table):
+
+    server   broadcast · message_for · model_for
+    client   init_client · hold_out · before_start · start · before_training
+             each epoch: epoch_indices · update_mask
+             each batch: logits · sample_weights · loss · gradient · after_step
+             after_training · personal_models
+    server   weights · combine · receive · step · evaluated
+
+Nobody subclasses a part, and parts never import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from undrift.contract.context import Batch, Message, Plan, Problem, Replies, Server, Tree, copied, server_sum
+from undrift.contract.declare import Declaration
+from undrift.contract.job import Job
+from undrift.contract.parameters import Range, check_parameters
+from undrift.core.vector import Layout
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = [
+    "AXES", "Batch", "Combine", "Job", "Objective", "Part", "Personalize", "Plan", "Private", "Problem", "Range", "Replies",
+    "Sampling", "Server", "ServerUpdate", "Tree", "Weighting", "copied", "defines", "server_sum",
+]  # fmt: skip
+
+
+class Part:
+    """What every part may do, whatever its axis."""
+
+    axis: ClassVar[str] = ""
+    needs: ClassVar[Sequence[str]] = ()  # "proxy", "features", "gradient", "effective_steps"
+    measures: ClassVar[str] = ""  # "received" where a rule measures the received model
+    ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
+
+    def __post_init__(self) -> None:
+        """Check the fields against their declarations, then `validate`."""
+        if is_dataclass(self):
+            check_parameters(self)
+        self.validate()
+
+    def validate(self) -> None:
+        """Refuse (with `BadRequest`) values that do not go together; single fields are checked already."""
+
+    @property
+    def uplink(self) -> Declaration:
+        """What travels from a client to the server: names of `finish`'s message."""
+        return {}
+
+    @property
+    def downlink(self) -> Declaration:
+        """What travels to a client: names of `broadcast` and `brief` together."""
+        return {}
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    def key(self) -> str:
+        """`axis.name`: memory, state, messages, streams and notes are kept under it."""
+        return f"{self.axis}.{self.name}"
+
+    def resolve(self, plan: Plan) -> Self:
+        """The same part with schedules that default to a fraction of the run turned into numbers."""
+        return self
+
+    def check(self, plan: Plan) -> Iterable[Problem]:
+        """What speaks against this part in this run."""
+        return ()
+
+    def init_server(self, server: Server) -> Tree:
+        """The server's memory before round 0."""
+        return None
+
+    def broadcast(self, server: Server) -> Message:
+        """Down, the same for all clients."""
+        return {}
+
+    def message_for(self, server: Server, client: int) -> Message:
+        """Down, for one client."""
+        return {}
+
+    def init_client(self, job: Job) -> Tree:
+        """The state of a client that was never committed before."""
+        return None
+
+    def hold_out(self, job: Job) -> torch.Tensor:
+        """Positions held out of training; draw them from `job.lasting(…)`, which does not know the round."""
+        return torch.empty(0, dtype=torch.long)
+
+    def before_training(self, job: Job, state: Any, server_message: Message) -> Any:
+        """The scratch of this client in this round; it dies with the round. (A Personalize part makes its scratch in
+        `before_start`.)"""
+        return None
+
+    def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, Message]:
+        """The new state, and the client's message to the server."""
+        return state, {}
+
+    def receive(self, server: Server, replies: Replies) -> None:
+        """After aggregation: take what the clients sent into `server.memory` or `server.shelf`."""
+
+
+class Sampling(Part):
+    """Which samples count, and how much. Weights of several multiply; at most one may `pick`."""
+
+    axis = "sampling"
+
+    def epoch_indices(self, job: Job, scratch: Any, epoch: int) -> torch.Tensor:
+        """The positions to train on in this epoch (0-based); the engine shuffles them."""
+        raise NotImplementedError
+
+    def sample_weights(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """One weight per sample, from the raw logits."""
+        raise NotImplementedError
+
+
+class Objective(Part):
+    """What is minimised locally. Terms of several add up."""
+
+    axis = "objective"
+
+    def logits(self, z: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """The logits that enter the loss; `batch.logits` are the raw ones."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
+        """A term added to the mean loss (a scalar with a gradient)."""
+        raise NotImplementedError
+
+    def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
+        """Change the flat gradient G in place. P may be read, not changed."""
+        raise NotImplementedError
+
+    def proximal_strength(self, job: Job) -> float:
+        """μ of a proximal pull towards a fixed point: it shortens every later step (FedNova's a needs it)."""
+        return 0.0
+
+
+class Personalize(Part):
+    """Where a client starts, what it trains beside, what it holds."""
+
+    axis = "personalize"
+
+    def before_start(self, job: Job, state: Any, server_message: Message) -> Any:
+        """The scratch of this client in this round, before it is known where training begins. Also called when a client's
+        models are evaluated on receipt (stage L1), so it must not depend on training."""
+        return None
+
+    def start(self, job: Job, scratch: Any) -> torch.Tensor:
+        """The vector where training begins."""
+        raise NotImplementedError
+
+    def update_mask(self, job: Job, epoch: int) -> torch.Tensor | None:
+        """A mask along P of what may move in this epoch (the *update* is masked, so momentum and decay rest too)."""
+        raise NotImplementedError
+
+    def after_step(self, batch: Batch, job: Job, scratch: Any) -> None:
+        """What else is done with each batch (a second model)."""
+        raise NotImplementedError
+
+    def personal_models(self, job: Job, state: Any, trained: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
+        """What the client uses: a mixture of outputs, [(weight, vector)]."""
+        return [(1.0, trained)]
+
+
+class Weighting(Part):
+    """How much each client counts."""
+
+    axis = "weighting"
+
+    def weights(self, server: Server, replies: Replies) -> torch.Tensor:
+        """One raw, non-negative number per reply; the engine normalises them (ALGORITHMS 0.2)."""
+        raise NotImplementedError
+
+
+class Combine(Part):
+    """From many vectors one."""
+
+    axis = "combine"
+
+    def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class ServerUpdate(Part):
+    """From the combined vector the next global one."""
+
+    axis = "server"
+
+    def model_for(self, server: Server, client: int, position: int) -> torch.Tensor:
+        """What this client receives, where clients get different models."""
+        return server.vector
+
+    def step(self, server: Server, mixed: torch.Tensor, replies: Replies) -> torch.Tensor:
+        """The next global vector."""
+        return mixed
+
+    def evaluated(self, server: Server) -> torch.Tensor:
+        """What stage G evaluates and what is exported; `server.vector` is the new global vector."""
+        return server.vector
+
+
+class Private(Part):
+    """Which entries of the vector never leave a client."""
+
+    axis = "private"
+
+    def entries(self, layout: Layout) -> Iterable[str]:
+        """Names of entries and integer buffers."""
+        raise NotImplementedError
+
+
+AXES: dict[str, type[Part]] = {
+    axis.axis: axis for axis in (Sampling, Objective, Personalize, Weighting, Combine, ServerUpdate, Private)
+}
+SINGLE = ("personalize", "weighting", "combine", "server")
+
+
+def axes_of(part: Part) -> list[str]:
+    return [name for name, axis in AXES.items() if isinstance(part, axis)]
+
+
+def defines(part: Part, hook: str) -> bool:
+    """Whether a part defines a hook of an axis it fills. A *field* that shares a hook's name does not count."""
+    key = (type(part), hook)
+    if key not in KNOWN:
+        KNOWN[key] = _defines(*key)
+    return KNOWN[key]
+
+
+KNOWN: dict[tuple[type[Part], str], bool] = {}
+
+
+def _defines(kind: type[Part], hook: str) -> bool:
+    if not any(hook in vars(axis) for axis in (Part, *AXES.values())):
+        raise ValueError(f"no axis has a hook {hook!r}")
+    for axis in (Part, *(axis for axis in AXES.values() if issubclass(kind, axis))):
+        neutral = vars(axis).get(hook)
+        if neutral is not None:
+            own = getattr(kind, hook, None)
+            if own is not neutral and callable(own) and own is not getattr(Part, hook, None):
+                return True
+    return False

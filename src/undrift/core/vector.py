@@ -1,0 +1,302 @@
+"""A model as one flat float32 vector θ = [P | F].
+
+P holds the trainable parameters; F the frozen ones and the persistent floating buffers (BatchNorm statistics).
+Integer buffers travel apart. The module's tensors are *views* into the vector, so loading a model is one copy, SGD is
+a few vector operations, and averaging, mixing and control variates never see a module.
+
+The traps (each was met): a view is lost silently when somebody replaces a tensor (`.double()`,
+`.to(memory_format=…)`, `load_state_dict(assign=True)`), so `Flat.intact` is asserted once per client; the head is the
+last module *executed* whose output is the logits, not the last one registered; lazy modules need one forward first.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from undrift.core.errors import BadRequest
+
+Integers = dict[str, torch.Tensor]
+View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the model: its name in the state dict and its place in the vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    kind: str  # "parameter" (in P), "frozen" or "buffer" (in F)
+
+    @property
+    def module(self) -> str:
+        return self.name.rpartition(".")[0]
+
+    @property
+    def place(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor of a model lies in its vector, and what the dry run found out about the network."""
+
+    entries: tuple[Entry, ...]
+    integers: tuple[str, ...]
+    nP: int
+    n: int
+    modules: tuple[tuple[str, str], ...] = ()  # (name, class name) of the leaf modules, in order of execution
+    norms: frozenset[str] = frozenset()  # names of normalisation modules
+    head: str | None = None  # the module whose output is the logits
+    head_bias: bool = False
+    batchnorm_needs_two: bool = False  # BatchNorm would see one value per channel in a batch of one sample
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def trainable(self, vector: torch.Tensor) -> torch.Tensor:
+        """The slice P of a vector (a view)."""
+        return vector[: self.nP]
+
+    def entry(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
+
+    def part(self, vector: torch.Tensor, name: str) -> torch.Tensor:
+        """The tensor called `name` inside a vector (a view in its own shape)."""
+        entry = self.entry(name)
+        return vector[entry.place].view(entry.shape)
+
+    def mask(self, names: Iterable[str]) -> torch.Tensor:
+        """True along the vector where the entries called `names` lie."""
+        wanted, mask = set(names), torch.zeros(self.n, dtype=torch.bool)
+        for entry in self.entries:
+            if entry.name in wanted:
+                mask[entry.place] = True
+        return mask
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries] + list(self.integers)
+
+    @property
+    def signature(self) -> str:
+        """A hash of names, shapes and kinds: two sites must agree on it."""
+        text = repr([(e.name, e.shape, e.kind) for e in self.entries]) + repr(self.integers)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Flat:
+    """A module whose parameters and floating buffers are views into `vector`."""
+
+    def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        modules, norms, head, batchnorm_needs_two = dry_run(self.module, sample.to(device))
+        notes: list[str] = []
+        parameters = [(n, p) for n, p in self.module.named_parameters()]
+        trained = [(n, p) for n, p in parameters if p.requires_grad]
+        frozen = [(n, p) for n, p in parameters if not p.requires_grad]
+        buffers, integers = persistent_buffers(self.module)
+        entries, at = [], 0
+        for kind, tensors in (("parameter", trained), ("frozen", frozen), ("buffer", buffers)):
+            for name, tensor in tensors:
+                if tensor.is_complex():
+                    raise BadRequest(f"the model's {name} is complex; Undrift holds models as real float32 vectors")
+                if tensor.dtype != torch.float32:
+                    notes.append(f"{name} was {str(tensor.dtype).removeprefix('torch.')} and is held as float32")
+                entries.append(Entry(name, tuple(tensor.shape), at, at + tensor.numel(), kind))
+                at += tensor.numel()
+        if not trained:
+            raise BadRequest("the model has no trainable parameter; there is nothing to learn")
+        nP = next((e.start for e in entries if e.kind != "parameter"), at)
+        head_module = dict(self.module.named_modules()).get(head) if head is not None else None
+        self.layout = Layout(
+            tuple(entries), tuple(name for name, _ in integers), nP, at, modules, norms, head,
+            getattr(head_module, "bias", None) is not None, batchnorm_needs_two, tuple(notes),
+        )  # fmt: skip
+        self.vector = torch.empty(at, dtype=torch.float32, device=device)
+        self.P = self.vector[:nP]
+        self._integers = dict(integers)
+        self.parameters = [p for _, p in trained]
+        self._views: list[View] = []
+        with torch.no_grad():
+            owners = dict(self.module.named_modules())
+            for entry, tensor in zip(entries, [t for _, t in trained + frozen + buffers], strict=True):
+                view = self.vector[entry.place].view(entry.shape)
+                view.copy_(tensor)
+                if entry.kind != "buffer":
+                    tensor.data = view
+                self._views.append(tied(owners, entry, view))
+        self._catch: torch.utils.hooks.RemovableHandle | None = None
+        self.features: torch.Tensor | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.vector.device
+
+    def load(self, vector: torch.Tensor, integers: Integers | None = None) -> None:
+        self.vector.copy_(vector)
+        for name, value in (integers or {}).items():
+            self._integers[name].copy_(value)
+
+    def integers(self) -> Integers:
+        return {name: value.detach().clone().cpu() for name, value in self._integers.items()}
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.module(x)
+        return out if isinstance(out, torch.Tensor) else out.logits
+
+    def gradients(self, loss: torch.Tensor) -> list[torch.Tensor]:
+        """d loss / d P as autograd makes it: one fresh tensor per parameter, zeros where the loss does not depend."""
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g.contiguous() for g, p in zip(found, self.parameters)]
+
+    def gradient(self, loss: torch.Tensor, into: torch.Tensor) -> None:
+        """The same along one flat buffer. One concatenation is cheaper than accumulating into zeroed views, and no view
+        can be lost."""
+        torch.cat([g.view(-1) for g in self.gradients(loss)], out=into)
+
+    def views(self, along: torch.Tensor) -> list[torch.Tensor]:
+        """A vector along P, cut into tensors of the parameters' shapes (views)."""
+        return [along[e.place].view(e.shape) for e in self.layout.entries if e.kind == "parameter"]
+
+    def watch(self) -> None:
+        """From now on `features` holds what entered the head in the last forward pass."""
+        if self._catch is None:
+            assert self.layout.head is not None
+            self._catch = dict(self.module.named_modules())[self.layout.head].register_forward_pre_hook(self._caught)
+
+    def _caught(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.features = args[0].flatten(1)
+
+    def head(self, features: torch.Tensor) -> torch.Tensor:
+        """The logits of given features."""
+        assert self.layout.head is not None
+        module = dict(self.module.named_modules())[self.layout.head]
+        if isinstance(module, nn.Conv2d):
+            features = features[:, :, None, None]
+        return module(features).flatten(1)
+
+    def intact(self) -> bool:
+        """Whether the module's tensors, as it holds them now, still are views of the vector."""
+        return all(home[name].data_ptr() == pointer for home, name, pointer in self._views)
+
+    def twin(self) -> Flat:
+        """An independent copy of the network with a vector of its own."""
+        other = object.__new__(Flat)
+        if self._catch is not None:
+            self._catch.remove()
+        saved, self.features = self.features, None
+        module = copy.deepcopy(self.module)
+        self.features = saved
+        if self._catch is not None:
+            self._catch = None
+            self.watch()
+        other.module, other.layout = module, self.layout
+        other.vector = torch.empty_like(self.vector)
+        other.P = other.vector[: self.layout.nP]
+        parameters, owners = dict(module.named_parameters()), dict(module.named_modules())
+        other._views = []
+        with torch.no_grad():
+            for entry in self.layout.entries:
+                view = other.vector[entry.place].view(entry.shape)
+                if entry.kind != "buffer":
+                    parameters[entry.name].data = view
+                other._views.append(tied(owners, entry, view))
+        other.parameters = [parameters[e.name] for e in self.layout.entries if e.kind == "parameter"]
+        other._integers = {name: dict(module.named_buffers())[name] for name in self.layout.integers}
+        other._catch, other.features = None, None
+        other.load(self.vector, self.integers())
+        return other
+
+    def state_dict(self, vector: torch.Tensor, integers: Integers | None = None) -> dict[str, torch.Tensor]:
+        """An ordinary PyTorch state dict of `vector`, built by the module itself so that tied names are all there."""
+        other = self.twin()
+        other.load(vector, integers)
+        return {name: value.detach().clone().contiguous() for name, value in other.module.state_dict().items()}
+
+    def read_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take the values of a state dict; names or shapes that differ are an error that names them."""
+        own = self.module.state_dict()
+        if missing := sorted(set(own) - set(state)):
+            raise BadRequest(f"the state dict lacks {missing[0]} (and {len(missing) - 1} more); is it of this model?")
+        if extra := sorted(set(state) - set(own)):
+            raise BadRequest(f"the state dict has {extra[0]}, which this model does not have")
+        for name, value in state.items():
+            if value.shape != own[name].shape:
+                raise BadRequest(
+                    f"{name} has shape {tuple(value.shape)} in the state dict and {tuple(own[name].shape)} in the model"
+                )
+        with torch.no_grad():
+            for name, value in state.items():
+                own[name].copy_(value)
+
+
+def tied(owners: dict[str, nn.Module], entry: Entry, view: torch.Tensor) -> View:
+    """Put a buffer's view in its place, and remember where the module keeps the tensor and where it must point."""
+    owner, name = owners[entry.module], entry.name.rpartition(".")[2]
+    if entry.kind == "buffer":
+        owner._buffers[name] = view
+    return (owner._buffers if entry.kind == "buffer" else owner._parameters), name, view.data_ptr()
+
+
+def persistent_buffers(module: nn.Module) -> tuple[list[tuple[str, torch.Tensor]], list[tuple[str, torch.Tensor]]]:
+    """(floating, integer) buffers that belong to the state dict, each storage once."""
+    floating: list[tuple[str, torch.Tensor]] = []
+    integer: list[tuple[str, torch.Tensor]] = []
+    seen: set[int] = set()
+    for prefix, owner in module.named_modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is None or name in owner._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            full = f"{prefix}.{name}" if prefix else name
+            (floating if buffer.is_floating_point() or buffer.is_complex() else integer).append((full, buffer))
+    return floating, integer
+
+
+def dry_run(
+    module: nn.Module, sample: torch.Tensor
+) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
+    """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
+    batch of one sample would leave BatchNorm with a single value per channel."""
+    order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
+    batchnorm_needs_two = False
+
+    def seen(name: str) -> Any:
+        def hook(child: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            nonlocal batchnorm_needs_two
+            order.append((name, child, out if isinstance(out, torch.Tensor) else None))
+            if isinstance(child, nn.modules.batchnorm._BatchNorm) and args[0].numel() == len(args[0]) * args[0].size(1):
+                batchnorm_needs_two = True
+
+        return hook
+
+    leaves = [(n, m) for n, m in module.named_modules() if not any(True for _ in m.children())]
+    handles = [leaf.register_forward_hook(seen(name)) for name, leaf in leaves]
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            out = module(torch.nan_to_num(sample))  # NaN equals nothing, and no head would be found
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.train(was_training)
+    logits = out if isinstance(out, torch.Tensor) else getattr(out, "logits", None)
+    if not isinstance(logits, torch.Tensor):
+        raise BadRequest("the model must return a tensor of logits, or an object that has them as .logits")
+    head = None
+    for name, child, value in reversed(order):
+        linear = isinstance(child, nn.Linear) or (isinstance(child, nn.Conv2d) and child.kernel_size == (1, 1))
+        if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
+            if torch.equal(value.flatten(1), logits.flatten(1)):
+                head = name
+            break
+    norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))
+    return tuple((name, type(child).__name__) for name, child, _ in order), norms, head, batchnorm_needs_two

@@ -1,0 +1,50 @@
+"""What a deployment left at a site, opened without Flower and without the server: `ud.load(FOLDER)`."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from undrift.core.errors import BadRequest
+from undrift.experiment.network import built, read_tensors
+from undrift.experiment.options import from_keywords
+from undrift.experiment.result import Mixture
+from undrift.federation import images
+from undrift.federation.federation import Federation
+
+
+class SiteModel:
+    """`.model` is the global model, `.personal()` what this site holds, both as plain modules in eval mode."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.about: dict[str, Any] = tomllib.loads((folder / "site.toml").read_text())
+
+    @property
+    def model(self) -> nn.Module:
+        if self.about["private"]:
+            raise BadRequest("with private entries no global model exists; take the site's own with .personal()")
+        return self._module("model.safetensors")
+
+    def personal(self) -> nn.Module:
+        entries = self.about["personal"]
+        modules = [self._module(entry["file"]) for entry in entries]
+        return modules[0] if len(modules) == 1 else Mixture(modules, [entry["weight"] for entry in entries])
+
+    def _module(self, name: str) -> nn.Module:
+        shape = tuple(self.about["shape"])
+        rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
+        stand_in = Federation("site", rows, rows, [], self.about["labels"])
+        made, _ = built(from_keywords({"model": self.about["model"]}), stand_in)
+        module = copy.deepcopy(made)
+        module(images.network_input(rows[0]))  # lazy layers get their shapes
+        module.load_state_dict(read_tensors(self.folder / name))
+        return module.eval()
+
+    def __repr__(self) -> str:
+        return f"<site {self.about['site']} after round {self.about['round']} of {self.about['method']}>"

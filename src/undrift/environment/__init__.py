@@ -1,4 +1,0 @@
-"""What can be wrong with or different about clients beyond who holds what: label noise, domains, augmentation.
-
-The modules are imported by name (`from undrift.environment import noise`); nothing here imports torch by itself.
-"""

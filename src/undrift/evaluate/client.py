@@ -1,0 +1,93 @@
+"""What a worker does for an evaluation: the global model on a span of a test set, a client's models on its own and on the
+whole test set, and a newcomer after it has fine-tuned what the server has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.contract.job import CHUNK, ClientData, Job, eval_logits
+from undrift.core.vector import Integers
+from undrift.round.orders import Order, Reply
+
+if TYPE_CHECKING:
+    from undrift.round.runtime import Runtime
+
+Metrics = dict[str, dict[str, float]]  # data -> metric -> value
+Mixture = Sequence[tuple[Any, torch.Tensor]]  # [(weight, vector)]: the outputs are mixed
+
+
+def evaluate_span(runtime: Runtime, order: Order) -> Reply:
+    """The logits of the order's vector on samples [start, stop) of a test set."""
+    x, _ = runtime.federation.evaluation_set(order.data)
+    spare = runtime.spare(0)
+    spare.load(order.vector, order.integers)
+    logits, _ = eval_logits(spare, x[slice(*order.span)].to(spare.device), runtime.network_input)
+    return Reply(order.round, order.client, logits=logits.cpu())
+
+
+def spans(size: int) -> list[tuple[int, int]]:
+    """A test set in pieces of constant size, so that the bits do not depend on who computes them."""
+    return [(at, min(at + CHUNK, size)) for at in range(0, size, CHUNK)]
+
+
+def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: Integers) -> Metrics:
+    """A client's models, evaluated where the order says: on its own test slice, on the whole test set."""
+    federation = runtime.federation
+    x = federation.evaluation_set("global")[0]
+    logits = mixed_logits(runtime, mixture, integers, x) if "global" in order.evaluate_on else None
+    metrics = {} if logits is None else global_metrics(runtime, logits)
+    if "own" not in order.evaluate_on:
+        return metrics
+    if logits is not None and federation.lazy_clients is None:
+        return metrics | slice_metrics(runtime, order.client, logits)
+    own_x, labels = federation.own_test(order.client)
+    if not len(labels):
+        return metrics
+    return metrics | {"own": runtime.measure(mixed_logits(runtime, mixture, integers, own_x), labels)}
+
+
+def global_metrics(runtime: Runtime, logits: torch.Tensor, ranks: bool = True) -> Metrics:
+    """Metrics of logits on the whole test set, and on every domain of it by itself."""
+    y = runtime.federation.evaluation_set("global")[1]
+    domains = {f"domain:{name}": torch.from_numpy(rows) for name, rows in runtime.federation.domains.items()}
+    return {"global": runtime.measure(logits, y, ranks)} | {
+        data: runtime.measure(logits[rows], y[rows], ranks) for data, rows in domains.items() if len(rows)
+    }
+
+
+def slice_metrics(runtime: Runtime, client: int, logits: torch.Tensor) -> Metrics:
+    """Of logits on the whole test set: the metrics on a client's slice of it; nothing for a client without a slice."""
+    rows, labels = runtime.federation.slice(client)
+    return {"own": runtime.measure(logits[rows], labels)} if len(rows) else {}
+
+
+def fine_tuned(runtime: Runtime, order: Order) -> Reply:
+    """A client that never trains with the others fine-tunes the global model on its own data: the run's epochs, batches,
+    optimizer and rate, plain loss, no part of the method."""
+    job = Job(ClientData(runtime, order.round, order.client, order.integers), "newcomer", order.vector)
+    twin = job.twin(order.vector)
+    for x, y in job.batches("tuning", runtime.plan.epochs):
+        if len(y) > 1 or not runtime.plan.layout.batchnorm_needs_two:
+            twin.step(twin.loss(twin(x), y))
+    rows, labels = runtime.federation.slice(order.client)
+    x = runtime.federation.evaluation_set("global")[0][rows]
+    reply = Reply(order.round, order.client)
+    if len(rows):
+        logits = mixed_logits(runtime, [(1.0, twin.vector)], twin.flat.integers(), x)
+        reply.metrics = {"unseen": runtime.measure(logits, labels)}
+    return reply
+
+
+def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: torch.Tensor) -> torch.Tensor:
+    """A mixture of outputs: Σ weight · logits."""
+    spare, total = runtime.spare(0), None
+    for weight, vector in mixture:
+        spare.load(vector, integers)
+        logits = eval_logits(spare, x.to(spare.device), runtime.network_input)[0].cpu()
+        logits = logits if len(mixture) == 1 else logits * weight
+        total = logits if total is None else total + logits
+    assert total is not None
+    return total

@@ -1,0 +1,74 @@
+"""Which engine a run gets, and why."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+from undrift.core.determinism import one_thread
+from undrift.core.errors import BadRequest
+from undrift.engine.inline import Inline
+from undrift.engine.processes import Processes
+from undrift.engine.spawn import Worker, cores, start_workers
+from undrift.experiment.setup import Setup
+from undrift.round.engine import Engine
+from undrift.store.run_store import RunStore
+
+
+def engine_for(
+    setup: Setup, store: RunStore, started: list[Worker] | Engine | None, say: Callable[[str], None] | None = None
+) -> Engine:
+    """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
+    options = setup.options
+    if isinstance(started, Engine):
+        return started.open(setup.runtime, store.states)
+    name, why = options.engine, "asked for"
+    if name == "auto":
+        name, why = automatic(setup, options.workers or cores())
+    if name == "ray":
+        from undrift.engine.ray import Ray
+
+        return Ray(options.ray_address, options.workers, options.device, say).open(setup.runtime, store.states)
+    if name == "flower":
+        raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
+    if name == "processes":
+        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
+            setup.runtime, store.states
+        )
+    return Inline(setup.runtime, store.states, why)
+
+
+def automatic(setup: Setup, workers: int) -> tuple[str, str]:
+    if setup.runtime.model.device.type != "cpu":
+        return "inline", "one device does the work"
+    if workers < 2:
+        return "inline", "one core"
+    try:
+        seconds = expected_seconds(setup)
+    except Exception:  # the user's model or loss raises: let it do so in a client's hands, which says who and when
+        return "inline", "one step could not be timed"
+    if seconds < WORTH_IT:
+        return "inline", f"about {seconds:.0f} s of training, too little to share"
+    return "processes", f"about {seconds:.0f} s of training to share"
+
+
+WORTH_IT = 15.0  # seconds of training below which starting workers costs more than it gains
+
+
+def expected_seconds(setup: Setup) -> float:
+    """One step, timed, times the steps of the run."""
+    plan, runtime, federation = setup.plan, setup.runtime, setup.federation
+    x, y = federation.x[: plan.batch], federation.y[: plan.batch]
+    with one_thread():
+        seconds = math.inf
+        for _ in range(3):
+            began = time.perf_counter()
+            runtime.spare(0).module.eval()
+            loss = runtime.loss(runtime.spare(0)(runtime.network_input(x)), y).mean()
+            torch.autograd.grad(loss, runtime.spare(0).parameters, allow_unused=True)
+            seconds = min(seconds, time.perf_counter() - began)
+    steps = plan.rounds * (plan.cohort or plan.clients) * plan.epochs * federation.total / plan.clients / plan.batch
+    return steps * seconds

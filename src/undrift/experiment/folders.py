@@ -1,0 +1,74 @@
+"""Folders of runs: finding one, and claiming one for a new run."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import Options
+from undrift.experiment.setup import Setup
+
+
+def named(run: str | Path) -> Path:
+    """The folder that somebody means: by its path, by its name in `runs`, or by a file of a run in it."""
+    folder = Path(run)
+    if folder.name in ("run.toml", "run.sqlite"):
+        folder = folder.parent
+    return Path("runs") / folder if not folder.exists() and (Path("runs") / folder).is_dir() else folder
+
+
+def run_folder(run: str | Path) -> Path:
+    folder = named(run)
+    if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
+        raise BadRequest(
+            f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on"
+        )
+    if not (folder / "run.toml").exists() or not (folder / "run.sqlite").exists():
+        raise BadRequest(
+            f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them"
+        )
+    return folder
+
+
+def claimed(options: Options, setup: Setup) -> Path:
+    """The run's folder, made for it: the next free name, or the one asked for."""
+    if options.out is None:
+        method = re.sub(r"[^A-Za-z0-9.@+-]+", "_", setup.method.name).strip("_")[:60]
+        data = re.sub(r"[^A-Za-z0-9.-]+", "_", Path(setup.federation.name).stem or "data")
+        return next_free(Path("runs"), f"{data}-{method}")
+    folder = Path(options.out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not options.force:
+            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old one aside")
+        folder.rename(free_name(folder.with_name(folder.name + ".old")))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write-test").write_bytes(b"x" * 4096)
+        (folder / ".write-test").unlink()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
+    return folder
+
+
+def free_name(folder: Path) -> Path:
+    number = 1
+    while (other := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return other
+
+
+def next_free(parent: Path, stem: str) -> Path:
+    number = 1
+    while True:
+        folder = parent / f"{stem}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None

@@ -1,0 +1,130 @@
+"""The network of a run and what is tried on it before round 0: its output, the loss, the augmentation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from undrift import models
+from undrift.core import text
+from undrift.core.errors import BadRequest
+from undrift.core.streams import key
+from undrift.core.text import imported
+from undrift.core.vector import Flat
+from undrift.experiment.options import Options
+from undrift.federation import images
+from undrift.federation.environment import augment
+from undrift.federation.federation import Federation
+from undrift.round.runtime import cross_entropy
+
+
+def prepared(options: Options, federation: Federation) -> tuple[Flat, str]:
+    """The run's network as one flat vector, with its initial values, and its name."""
+    module, name = built(options, federation)
+    flat = flattened(module, chosen_device(options.device), federation, name)
+    if options.init is not None:
+        flat.read_state_dict(read_tensors(Path(options.init)))
+    return flat, name
+
+
+def built(options: Options, federation: Federation) -> tuple[nn.Module, str]:
+    """The module with its initial parameters, which depend on the seed and on nothing else."""
+    given = options.model or models.default_for(federation.name, federation.shape)
+    if isinstance(given, nn.Module):
+        return given, type(given).__name__
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(options.seed, "model"))
+        if callable(given):
+            return made(given, federation), getattr(given, "__name__", "model")
+        if ":" in given and "(" not in given:
+            return made(imported(given, "model"), federation), given
+        call = text.parse(given)
+        return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+
+
+def made(factory: Callable[..., Any], federation: Federation) -> nn.Module:
+    """Call a user's factory with (shape, classes) if it takes them."""
+    takes = len([p for p in inspect.signature(factory).parameters.values() if p.default is p.empty])
+    module = factory(federation.shape, federation.classes) if takes >= 2 else factory()
+    if not isinstance(module, nn.Module):
+        raise BadRequest(f"the model's function returned {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def flattened(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
+    try:
+        flat = Flat(module, images.network_input(federation.x[:2]), device)
+    except BadRequest:
+        raise
+    except Exception as error:
+        raise BadRequest(
+            f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {error}"
+        ) from error
+    classes = Trial(flat, federation).logits.shape[-1]
+    if classes < federation.classes:
+        raise BadRequest(
+            f"the model {name} gives {classes} logits and {federation.name} has {federation.classes} classes; let it give as many"
+        )
+    return flat
+
+
+class Trial:
+    """The network's output on two samples: what a loss and metrics are tried on before round 0."""
+
+    def __init__(self, flat: Flat, federation: Federation) -> None:
+        flat.module.eval()
+        with torch.no_grad():
+            self.logits = flat(images.network_input(federation.x[:2]).to(flat.device))
+        self.y = federation.y[:2].to(flat.device)
+
+
+def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
+    """Cross-entropy, or the user's function of (logits, y), which must give one number per sample."""
+    if given is None:
+        return cross_entropy
+    function = imported(given, "loss") if isinstance(given, str) else given
+    with torch.no_grad():
+        value = function(trial.logits, trial.y)
+    if not isinstance(value, torch.Tensor) or value.shape != (len(trial.y),):
+        raise BadRequest("the loss must return one number per sample; use reduction='none'")
+    return function
+
+
+def augmentation(given: Any, federation: Federation) -> Any:
+    """Augmentations work on pictures in 0…1; what the network sees is standardised."""
+    if given is None or callable(given):
+        return given
+    if not images.is_image(federation.x):
+        raise BadRequest(f"--augment changes pictures, but {federation.name} is a table; leave it out")
+    steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
+    whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
+    return whole if federation.scale is None else augment.around(whole, *federation.scale)
+
+
+def chosen_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadRequest(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    import safetensors.torch
+
+    try:
+        return safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise BadRequest(f"there is no file {path} to start from") from None
+    except Exception as error:
+        raise BadRequest(
+            f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"
+        ) from None

@@ -1,0 +1,143 @@
+"""The options of a run: the same words on the command line, as keywords of `ud.run` and as keys of run.toml."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+from undrift.core.errors import BadRequest, unknown
+
+
+def option(default: Any, help: str, flag: str | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "flag": flag})
+
+
+@dataclass
+class Options:
+    """Defaults are those of the command line. What is `None` is left to the run to decide."""
+
+    method: Any = option("fedavg", "what to run: names joined by +, a weighting by @ (flood+scaffold@bound)")
+    data: Any = option("digits", "a data set's name, a .npz file, or a folder of images")
+    partition: Any = option("dirichlet(0.3)", "how the samples are dealt to clients")
+    clients: int = option(20, "how many clients")
+    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), joined by +")
+    domains: Any = option(None, "feature skew, one look per client in turn: identity+inverted+rotated(45)")
+    faults: Any = option(None, "what goes wrong on purpose: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)")
+    validation: float = option(0.0, "share of each client's training data held out for choices")
+    proxy: float = option(0.0, "share of the training data given to the server")
+    unseen: float = option(0.0, "share of clients that never train and are judged as newcomers")
+    model: Any = option(None, "the network (default by data set), or package:function")
+    rounds: int = option(50, "communication rounds")
+    cohort: float | int | None = option(None, "clients per round: a share with a decimal point, else a number [0.5]")
+    selection: Any = option("uniform", "uniform, all, probability(p), list([…])")
+    epochs: int = option(2, "local epochs")
+    batch: int = option(32, "local batch size")
+    optimizer: str = option("sgd", "sgd or adam")
+    lr: float = option(0.05, "local learning rate")
+    momentum: float = option(0.9, "local momentum")
+    weight_decay: float = option(0.0, "local weight decay")
+    lr_decay: float = option(1.0, "factor on the rate per round")
+    clip: float | None = option(None, "clip the local gradient to this norm")
+    persist_momentum: bool = option(False, "clients keep their momentum between rounds")
+    augment: Any = option(None, "augmentation of training pictures: crop+flip")
+    loss: Any = option(None, "package:function of (logits, y), one number per sample")
+    init: Any = option(None, "start from this state dict (.safetensors)")
+    sampling: Any = option(None, "a sampling part, as in --sampling flood")
+    objective: Any = option(None, "an objective part")
+    personalize: Any = option(None, "a personalization part")
+    weighting: Any = option(None, "a weighting part")
+    combine: Any = option(None, "a combining part")
+    server: Any = option(None, "a server update part")
+    private: Any = option(None, "entries that never leave a client: norms, head, named(…)")
+    seed: int = option(0, "seeds the run, and the federation unless --data-seed is given")
+    data_seed: int | None = option(None, "seeds the federation alone")
+    evaluate_every: int = option(5, "judge clients (L1, L2) every so many rounds and at the last")
+    evaluate_clients: Any = option("cohort", "whom to judge: cohort, a number of clients, or all")
+    thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "ε of ρ: how many clients reach this accuracy")
+    metrics: Any = option(None, "your own metrics: package:function of (logits, y), joined by commas")
+    diagnose: Any = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
+                           "cost, landscape, hessian, ood, confusion")  # fmt: skip
+    ood: Any = option(None, "a data set for out-of-distribution detection")
+    stop_at: float | None = option(None, "end when validation accuracy reaches this")
+    engine: str = option("auto", "auto, inline, processes, ray")
+    workers: int | None = option(None, "worker processes, or Ray actors [one per core]")
+    ray_address: str | None = option(
+        None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local one]"
+    )
+    device: str = option("auto", "cpu, cuda, mps or auto")
+    memory: float = option(1.0, "budget of the state store in GB")
+    out: Any = option(None, "the run's folder [runs/DATA-METHOD-N]")
+    tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping")
+    force: bool = option(False, "move an old run of the same name aside")
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @property
+    def federation_seed(self) -> int:
+        return self.seed if self.data_seed is None else self.data_seed
+
+    def check(self) -> None:
+        """Refuse values that no run can have, one sentence each."""
+        for name, least in (("clients", 1), ("rounds", 1), ("epochs", 1), ("batch", 1), ("evaluate_every", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise BadRequest(f"--{name.replace('_', '-')} must be a whole number of at least {least}, not {value}")
+        for name in ("lr", "lr_decay"):
+            self._number(name, lambda v: v > 0, "a finite number above 0")
+        for name in ("weight_decay",):
+            self._number(name, lambda v: v >= 0, "a finite number of at least 0")
+        self._number("momentum", lambda v: 0 <= v < 1, "a number in 0 ≤ momentum < 1")
+        self._number("memory", lambda v: v > 0, "a finite number above 0 (GB)")
+        if self.clip is not None:
+            self._number("clip", lambda v: v > 0, "a finite number above 0")
+        for name in ("validation", "proxy", "unseen"):
+            self._number(name, lambda v: 0 <= v < 1, f"a share, 0 ≤ {name} < 1")
+        if self.optimizer not in ("sgd", "adam"):
+            raise unknown("optimizer", str(self.optimizer), ("sgd", "adam"))
+        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
+            raise BadRequest(f"--workers must be a whole number of at least 1, not {self.workers}")
+        if self.engine not in ENGINES:
+            raise unknown("engine", str(self.engine), ENGINES)
+        if self.ray_address is not None and self.engine == "auto":
+            raise BadRequest("--ray-address goes with --engine ray: no other engine joins a cluster")
+        if self.stop_at is not None:
+            self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
+            if not self.validation:
+                raise BadRequest("--stop-at judges on validation data, and there is none; add --validation 0.1")
+        if isinstance(self.thresholds, str):
+            self.thresholds = self.thresholds.split(",")
+        try:
+            self.thresholds = tuple(float(value) for value in self.thresholds)
+        except (TypeError, ValueError):
+            raise BadRequest(f"--thresholds are numbers such as 0.5,0.9, not {self.thresholds}") from None
+        if not all(0 <= value <= 1 for value in self.thresholds):
+            raise BadRequest(f"--thresholds are accuracies in 0…1, not {self.thresholds}")
+        text = str(self.evaluate_clients)
+        if text not in ("cohort", "all"):
+            if not text.isdigit() or int(text) < 1:
+                raise BadRequest(
+                    f"--evaluate-clients is cohort, all or a number of clients, not {self.evaluate_clients}"
+                )
+            self.evaluate_clients = int(text)
+
+    def _number(self, name: str, good: Any, wording: str) -> None:
+        value = getattr(self, name)
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and good(value)
+        if not fine:
+            raise BadRequest(f"--{name.replace('_', '-')} must be {wording}, not {value}")
+
+
+ENGINES = ("auto", "inline", "processes", "ray", "flower")
+FIELDS = {f.name: f for f in dataclasses.fields(Options)}
+HINTS = typing.get_type_hints(Options)
+
+
+def from_keywords(given: dict[str, Any]) -> Options:
+    for name in given:
+        if name not in FIELDS:
+            raise unknown("option", name, FIELDS)
+    return Options(**given)

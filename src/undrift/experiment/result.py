@@ -1,0 +1,127 @@
+"""A run that has happened: its numbers, its pictures, its models."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from undrift.core.determinism import deterministic
+from undrift.core.errors import BadRequest
+from undrift.engine.inline import Inline
+from undrift.evaluate.orders import of_personal_models
+from undrift.experiment import summary
+from undrift.experiment.setup import Setup
+from undrift.round.client import ClientRound
+from undrift.store.record import rows_of
+from undrift.store.run_store import RunStore
+from undrift.store.server_state import ServerState
+
+if TYPE_CHECKING:
+    from undrift.report.traces import Traces
+
+
+class Result:
+    """What `ud.run` returns and `ud.load` finds again."""
+
+    def __init__(self, setup: Setup, store: RunStore, server_state: ServerState) -> None:
+        self.setup, self.server_state, self.folder = setup, server_state, store.folder
+        self._store = store
+        self.summary: dict[str, Any] = summary.summary(
+            store.record, None if store.folder is None else str(store.folder), setup.method.name, server_state.evaluated,
+            setup.options.thresholds,
+        )  # fmt: skip
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.summary["accuracy"]
+
+    @property
+    def vector(self) -> torch.Tensor:
+        """The judged vector."""
+        return self.server_state.evaluated
+
+    @property
+    def model(self) -> nn.Module:
+        """The judged model as a plain module."""
+        if self.setup.plan.private is not None:
+            raise BadRequest("with private entries no global model exists; take a client's own with .personal(client)")
+        return self.module_of(self.server_state.evaluated)
+
+    def personal(self, client: int) -> nn.Module:
+        """What a client holds after receiving the final model (stage L1), as a module."""
+        if not 0 <= client < self.setup.plan.clients:
+            raise BadRequest(f"there is no client {client}; they are numbered 0 to {self.setup.plan.clients - 1}")
+        if self.setup.options.engine == "flower":
+            raise BadRequest(
+                "personal models of a deployment are at the sites: `ud.load(FOLDER)` there opens a site's own"
+            )
+        mixture = self.held(client)
+        modules = [self.module_of(vector) for _, vector in mixture]
+        return modules[0] if len(modules) == 1 else Mixture(modules, [float(weight) for weight, _ in mixture])
+
+    def held(self, client: int) -> list[tuple[Any, torch.Tensor]]:
+        """The mixture [(weight, vector)] behind `personal`."""
+        engine = Inline(self.setup.runtime, self._store.states)
+        server_round = self.setup.loop(engine, self._store).open_round(self.server_state)
+        messages = {client: server_round.messages_for(server_round.broadcasts(), client)}
+        (order,) = of_personal_models(self.server_state, messages, evaluate_on=())
+        with deterministic(0):
+            work = ClientRound(self.setup.runtime, engine.with_state(order))
+            work.prepare()
+            return [(weight, vector.cpu().clone()) for weight, vector in work.mixture(work.start)]
+
+    def module_of(self, vector: torch.Tensor) -> nn.Module:
+        flat = self.setup.runtime.model.twin()
+        flat.load(vector, self.server_state.integers)
+        flat.module.eval()
+        return copy.deepcopy(flat.module)
+
+    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Rows of the record: `result.rows("SELECT round, value FROM metrics WHERE stage='G'")`."""
+        if self._store.folder is None:
+            return self._store.record.all(query, values)
+        return rows_of(self._store.folder, query, values)
+
+    def table(self) -> str:
+        """The final stages as text; which model on which data stands in the header."""
+        from undrift.experiment.tables import stage_table, text_table
+
+        return text_table(stage_table([self.summary]))
+
+    def plot(self, metric: str = "accuracy") -> Any:
+        """A plotly figure of a metric over the rounds, per stage; bands are one std over clients."""
+        from undrift.report.clients import bands
+
+        return bands(self.rows, metric)
+
+    def curve(self, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Any:
+        """A metric over the rounds, per client where there are clients: what the views of `undrift.evaluate.views` take."""
+        from undrift.evaluate.views import curve
+
+        return curve(self.rows, stage, data, metric)
+
+    def traces(self) -> Traces:
+        """What the parts saw (their notes) as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
+        from undrift.report.traces import traces
+
+        return traces(self.rows, self.setup.federation)
+
+    def __repr__(self) -> str:
+        accuracy = "—" if self.accuracy is None else f"{self.accuracy:.4f}"
+        return f"<run of {self.setup.method.name}: {self.summary['rounds']} rounds, accuracy {accuracy} (stage G)>"
+
+
+class Mixture(nn.Module):
+    """Σ weight · logits of several models."""
+
+    def __init__(self, modules: list[nn.Module], weights: list[float]) -> None:
+        super().__init__()
+        self.members, self.weights = nn.ModuleList(modules), weights
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = [member(x) for member in self.members]
+        logits = [out if isinstance(out, torch.Tensor) else out.logits for out in outputs]
+        return torch.stack([weight * z for weight, z in zip(self.weights, logits)]).sum(0)

@@ -1,0 +1,123 @@
+"""run.toml: every option of a run with the value it had, written and read."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from undrift.core import text
+from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.options import FIELDS, HINTS
+from undrift.experiment.setup import Setup
+from undrift.methods.naming import part_tables
+from undrift.round.selection import Uniform
+
+
+def resolved(setup: Setup) -> dict[str, Any]:
+    """Every option with the value it has in this run; objects that text cannot name are written as their repr."""
+    values: dict[str, Any] = {}
+    for name in FIELDS:
+        value = getattr(setup.options, name)
+        if name in ("out", "force", *AXIS_OPTIONS):
+            continue
+        if isinstance(value, os.PathLike):
+            value = str(value)
+        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
+    values["method"] = setup.method.name
+    if isinstance(setup.selection, Uniform):
+        values["cohort"] = setup.selection.cohort
+    given = setup.options.model
+    values["model"] = setup.model_name if given is None or isinstance(given, str) else f"object:{setup.model_name}"
+    if setup.federation.spec is not None:
+        values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
+    else:
+        values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
+    values["parts"] = [part_words(part) for part in setup.method.parts]
+    return values
+
+
+AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", "server", "private")
+
+
+def part_words(part: Any) -> str:
+    """A shipped part as the text that makes it again; a user's own as what it says of itself."""
+    ours = part_tables()[part.axis].get(part.name) is type(part)
+    return f"{part.axis}.{text.spell(part)}" if ours else f"{part.axis}.object:{part!r}"
+
+
+def words(value: Any) -> str:
+    try:
+        return text.spell(value)
+    except BadRequest:
+        return f"object:{type(value).__module__}.{type(value).__qualname__}"
+
+
+def about(setup: Setup) -> dict[str, Any]:
+    """What made this run: versions and the settings that change bits."""
+    import numpy
+
+    import undrift
+
+    return {
+        "undrift": undrift.__version__, "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
+        "layout": setup.plan.layout.signature, "dealt": setup.federation.told(),
+        "environment": {
+            name: os.environ[name]
+            for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
+        },
+    }  # fmt: skip
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The options of a run.toml, with names and types checked; `parts` is what a method was resolved to."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadRequest(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise BadRequest(f"{path} is a folder; name the run.toml in it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path} is not a TOML file: {error}") from None
+    table.pop("about", None)
+    table.pop("deploy", None)  # who takes part in a deployment: deploy/spec.py reads it
+    for name, value in table.items():
+        if name == "parts":
+            if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+                raise BadRequest(f"{path}: parts is {value!r}, which is not a list of texts")
+            continue
+        if name not in FIELDS:
+            raise unknown(f"key of {path}", name, FIELDS)
+        if not has_type(value, HINTS[name]):
+            raise BadRequest(f"{path}: {name} is {value!r}, which is not {text.wording(HINTS[name])}")
+    return table
+
+
+def has_type(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return isinstance(value, (str, int, float, list))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(has_type(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else value is None
+
+
+def write_toml(path: Path, values: dict[str, Any], about: dict[str, Any]) -> None:
+    table = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
+    path.write_text(tomli_w.dumps({**table, "about": about}))
+
+
+assert set(FIELDS) >= set(AXIS_OPTIONS)

@@ -1,0 +1,160 @@
+"""From options to everything a run needs: federation, network, method, plan, and the checks before round 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from undrift.contract.compose import Method
+from undrift.contract.context import Plan
+from undrift.contract.parts import AXES, defines
+from undrift.core import text
+from undrift.core.errors import BadRequest
+from undrift.core.text import imported
+from undrift.core.vector import Flat
+from undrift.evaluate import options as evaluation
+from undrift.evaluate.stages import StageEvaluator
+from undrift.experiment import network
+from undrift.experiment.callback import RunCallback
+from undrift.experiment.options import Options
+from undrift.federation.dealing import federate
+from undrift.federation.environment import faults
+from undrift.federation.federation import Federation
+from undrift.methods.naming import method, part
+from undrift.round import selection
+from undrift.round.engine import Engine
+from undrift.round.loop import Evaluator, Loop
+from undrift.round.runtime import Runtime
+from undrift.store.run_store import RunStore
+
+
+@dataclass
+class Setup:
+    """A run that is ready to start."""
+
+    options: Options
+    federation: Federation
+    method: Method
+    plan: Plan
+    runtime: Runtime
+    selection: selection.Selection
+    model_name: str
+    notices: list[str]  # what the user should know before round 0
+    faults: list[Any]
+
+    def loop(
+        self, engine: Engine, store: RunStore, callback: RunCallback | None = None, evaluator: Evaluator | None = None
+    ) -> Loop:
+        """The rounds of this run, on an engine."""
+        options = self.options
+        if evaluator is None:
+            evaluator = StageEvaluator(self.runtime, engine, options.evaluate_every, options.evaluate_clients)
+        return Loop(
+            self.runtime, engine, store, self.selection, evaluator, callback.on_round if callback is not None else None,
+            options.tolerate, options.stop_at,
+        )  # fmt: skip
+
+
+def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
+    """Everything a run needs. What speaks against it is refused here, in one sentence, before round 0."""
+    federation = federation or dealt(options)
+    if options.unseen and not federation.unseen:
+        raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
+    flat, model_name = network.prepared(options, federation)
+    chosen = selection.chosen(options.selection, options.cohort, federation.clients)
+    plan = planned(options, federation, flat, composition(options, parts), chosen)
+    notices = [*plan.method.notices, *flat.layout.notes, *about_federation(federation)]
+    for problem in plan.method.check(plan):
+        if problem.level == "error":
+            raise BadRequest(problem.sentence)
+        notices.append(problem.sentence)
+    trial = network.Trial(flat, federation)
+    runtime = Runtime(
+        plan, federation, flat, network.loss(options.loss, trial), network.augmentation(options.augment, federation),
+        evaluation.own_metrics(options.metrics, trial.logits, trial.y, federation.classes),
+        ood=evaluation.other_set(options.ood, federation),
+    )  # fmt: skip
+    runtime.diagnostics = evaluation.diagnostics(options.diagnose, runtime)
+    return Setup(
+        options, federation, plan.method, plan, runtime, chosen, model_name, notices, faults_of(options.faults)
+    )
+
+
+def planned(
+    options: Options, federation: Federation, flat: Flat, composed: Method, chosen: selection.Selection
+) -> Plan:
+    """The plan, with the method's schedules and private entries resolved for it."""
+    plan = Plan(
+        rounds=options.rounds, epochs=options.epochs, batch=options.batch, lr=options.lr, lr_decay=options.lr_decay,
+        optimizer=options.optimizer, momentum=options.momentum, weight_decay=options.weight_decay, clip=options.clip,
+        persist_momentum=options.persist_momentum, seed=options.seed, clients=federation.clients,
+        total=federation.total, classes=federation.classes, layout=flat.layout, method=composed,
+        engine=options.engine, lacks=lacking(options, federation, flat, composed),
+        cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
+    )  # fmt: skip
+    composed = composed.resolve(plan)
+    private = composed.private_names(flat.layout)
+    return replace(
+        plan, method=composed, private=composed.private_mask(flat.layout),
+        private_integers=frozenset(private & set(flat.layout.integers)),
+    )  # fmt: skip
+
+
+def lacking(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
+    """What parts may need and this run cannot give them."""
+    lacks = set()
+    personalize = composed.one("personalize")
+    in_turn = personalize is not None and defines(personalize, "update_mask")
+    if options.optimizer != "sgd" or options.persist_momentum or in_turn:
+        lacks.add("effective_steps")
+    if federation.proxy() is None:
+        lacks.add("proxy")
+    if flat.layout.head is None:
+        lacks.add("features")
+    return frozenset(lacks)
+
+
+def about_federation(federation: Federation) -> list[str]:
+    """What was decided about the data that the user did not ask for."""
+    notices = []
+    if share := federation.record.get("test_share"):
+        notices.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
+    if lifted := federation.record.get("repaired"):
+        notices.append(
+            f"the partition left {lifted} clients with too few samples: they got some of the largest clients'"
+        )
+    return notices
+
+
+def dealt(options: Options) -> Federation:
+    """The federation that the options ask for."""
+    return federate(
+        options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
+        validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
+    )  # fmt: skip
+
+
+def composition(options: Options, parts: list[str] | None) -> Method:
+    """The method of the options: a text, a Method, a part, a list of them, or the resolved parts of a run.toml."""
+    axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
+    axes = [(axis, part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
+    if parts is not None:  # complete, defaults included: they give way to what is named beside them
+        return method(Method(str(options.method), tuple(part(*axis_and_rest(words)) for words in parts)), axes=axes)
+    given = options.method
+    if isinstance(given, str) and ":" in given and "(" not in given:
+        given = imported(given, "method")()
+    pieces = list(given) if isinstance(given, (list, tuple)) else [given]
+    return method(*pieces, axes=axes)
+
+
+def axis_and_rest(words: str) -> tuple[str, text.Call]:
+    call = text.parse(words)
+    axis, _, name = call.name.partition(".")
+    if axis not in AXES or not name:
+        raise BadRequest(f"a part of run.toml is written axis.name(…), not {words!r}")
+    return axis, replace(call, name=name)
+
+
+def faults_of(given: Any) -> list[Any]:
+    """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
+    return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})

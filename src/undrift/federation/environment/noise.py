@@ -1,0 +1,207 @@
+"""Label noise and label permutation (concept shift) as seeded, pure functions of the labels.
+
+    symmetric(ρ)      y → a uniformly drawn *other* class            pair(ρ)     y → y + 1 mod C
+    constant(ρ, c)    y → c (who has c already keeps it)             permute(s)  y → π_k(y) for a share s of the clients
+
+`unit="sample"` touches exactly round(ρ·n) samples, `unit="client"` all samples of exactly round(ρ·N) clients. `when`
+says whether the federation is dealt by clean labels (after, the default: every client is noisy alike) or by noisy ones
+(before). The trap of `before`: a recipe that follows labels then gathers the noise at some clients, and any rule that
+drops the sizes wins mechanically. Test labels stay clean, except that a permuted client's slice is permuted with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from undrift.core.errors import BadRequest
+from undrift.core.streams import numpy_stream
+
+__all__ = ["constant", "pair", "permute", "symmetric"]
+
+Owners = Sequence[np.ndarray] | None
+
+
+@dataclass(frozen=True)
+class Symmetric:
+    rate: float
+    unit: str = "sample"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("symmetric", "rate", self.rate, self.unit, self.when)
+
+    def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
+        _check_classes("symmetric", classes)
+        chosen = _chosen(self, labels, owners, stream)
+        noisy = labels.astype(np.int64)
+        # A shift by 1 … C−1 is a uniform draw among the other classes.
+        noisy[chosen] = (noisy[chosen] + stream.integers(1, classes, size=len(chosen))) % classes
+        return noisy
+
+
+@dataclass(frozen=True)
+class Pair:
+    rate: float
+    unit: str = "sample"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("pair", "rate", self.rate, self.unit, self.when)
+
+    def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
+        _check_classes("pair", classes)
+        chosen = _chosen(self, labels, owners, stream)
+        noisy = labels.astype(np.int64)
+        noisy[chosen] = (noisy[chosen] + 1) % classes
+        return noisy
+
+
+@dataclass(frozen=True)
+class Constant:
+    rate: float
+    cls: int = 0
+    unit: str = "sample"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("constant", "rate", self.rate, self.unit, self.when)
+        if isinstance(self.cls, bool) or not isinstance(self.cls, int) or self.cls < 0:
+            raise BadRequest(f"the class of constant must be a whole number of at least 0, not {self.cls!r}")
+
+    def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
+        if self.cls >= classes:
+            raise BadRequest(f"constant sets labels to class {self.cls}, but there are {classes} (0…{classes - 1})")
+        noisy = labels.astype(np.int64)
+        noisy[_chosen(self, labels, owners, stream)] = self.cls
+        return noisy
+
+
+@dataclass(frozen=True)
+class Permute:
+    """Concept shift: every affected client has its own permutation of the classes, never the identity."""
+
+    share: float
+    unit: str = "client"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("permute", "share", self.share, self.unit, self.when)
+        if self.unit != "client":
+            raise BadRequest(
+                "permute permutes whole clients: its unit is client; for single samples use symmetric(rate)"
+            )
+
+    def permutations(self, clients: int, classes: int, stream: np.random.Generator) -> dict[int, np.ndarray]:
+        """π_k of every affected client k; the same stream gives the same ones that `apply` uses."""
+        _check_classes("permute", classes)
+        affected = np.sort(stream.permutation(clients)[: nearest(self.share * clients)])
+        return {int(client): _moved(classes, stream) for client in affected}
+
+    def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
+        owners = _disjoint("permute", labels, owners)
+        shifted = labels.astype(np.int64)
+        for client, permutation in self.permutations(len(owners), classes, stream).items():
+            shifted[owners[client]] = permutation[labels[owners[client]]]
+        return shifted
+
+
+symmetric, pair, constant, permute = Symmetric, Pair, Constant, Permute
+Noise = Symmetric | Pair | Constant | Permute
+
+
+def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """The labels by which the data are dealt: noise that comes before the partition, one after another."""
+    for number, noise in enumerate(noises):
+        if noise.when == "before" and not isinstance(noise, Permute):
+            labels = noise.apply(labels, None, classes, _stream(seed, number))
+    return labels
+
+
+def after(
+    noises: Sequence[Noise], labels: np.ndarray, parts: Sequence[np.ndarray], classes: int, seed: int
+) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """The labels clients train on, and the permutations by which some of them call the classes."""
+    if sum(isinstance(noise, Permute) for noise in noises) > 1:
+        raise BadRequest("noise names permute twice, but a client has one permutation of the classes")
+    permutations: dict[int, np.ndarray] = {}
+    for number, noise in enumerate(noises):
+        if isinstance(noise, Permute):
+            permutations = noise.permutations(len(parts), classes, _stream(seed, number))
+        elif noise.when == "after":
+            labels = noise.apply(labels, parts, classes, _stream(seed, number))
+    return labels, permutations
+
+
+def _stream(seed: int, number: int) -> np.random.Generator:
+    return numpy_stream(seed, "noise", *[number] * (number > 0))
+
+
+def nearest(value: float) -> int:
+    """The nearest whole number, halves upwards: round() would send 0.5 and 2.5 down."""
+    return math.floor(value + 0.5)
+
+
+def _check(noise: str, name: str, rate: object, unit: str, when: str) -> None:
+    number = isinstance(rate, int | float | np.floating) and not isinstance(rate, bool)
+    if not number or not 0 <= rate <= 1:  # type: ignore[operator]
+        raise BadRequest(f"{name} of {noise} must be between 0 and 1, not {rate!r}")
+    if unit not in ("sample", "client"):
+        raise BadRequest(f"unit of {noise} must be sample or client, not {unit!r}")
+    if when not in ("before", "after"):
+        raise BadRequest(f"when of {noise} must be before or after the partition, not {when!r}")
+    if unit == "client" and when == "before":
+        raise BadRequest(f"{noise} cannot choose clients before there are any; use when=after, or unit=sample")
+
+
+def _check_classes(noise: str, classes: int) -> None:
+    if classes < 2:
+        raise BadRequest(f"{noise} needs at least 2 classes to change a label, but there is {classes}")
+
+
+def _chosen(
+    noise: Symmetric | Pair | Constant, labels: np.ndarray, owners: Owners, stream: np.random.Generator
+) -> np.ndarray:
+    """The indices whose labels change."""
+    if noise.unit == "client":
+        held = _disjoint("noise per client", labels, owners)
+        clients = np.sort(stream.permutation(len(held))[: nearest(noise.rate * len(held))])
+        return np.concatenate([np.empty(0, dtype=np.int64), *(np.asarray(held[client]) for client in clients)])
+    if owners is None:
+        return stream.permutation(len(labels))[: nearest(noise.rate * len(labels))]
+    # Everybody noisy alike *and* the total exact: each client's share is ρ n_k rounded by largest remainder.
+    held = _disjoint("noise", labels, owners)
+    exact = noise.rate * np.array([len(part) for part in held], dtype=np.float64)
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    missing = max(0, nearest(float(exact.sum())) - int(counts.sum()))
+    # Random order among equal fractions, or the first clients would always get the odd sample.
+    order = stream.permutation(len(held))
+    counts[order[np.argsort((counts - exact)[order], kind="stable")[:missing]]] += 1
+    drawn = [stream.permutation(part)[:count] for part, count in zip(held, counts, strict=True)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
+
+
+def _disjoint(noise: str, labels: np.ndarray, owners: Owners) -> Sequence[np.ndarray]:
+    """The owners, if there are any and no sample has two: a shared label cannot be noisy for one client only."""
+    if owners is None:
+        raise BadRequest(f"{noise} needs clients, i.e. a partition first; use when=after")
+    total = int(np.sum(owners.sizes)) if hasattr(owners, "sizes") else sum(len(part) for part in owners)
+    if total > len(labels):
+        raise BadRequest(
+            f"{noise} cannot tell clients apart that share samples ({total} held of {len(labels)}); "
+            "with resample use unit=sample, when=before"
+        )
+    return owners
+
+
+def _moved(classes: int, stream: np.random.Generator) -> np.ndarray:
+    """A uniformly drawn permutation other than the identity."""
+    identity = np.arange(classes)
+    for _ in range(64):
+        permutation = stream.permutation(classes)
+        if (permutation != identity).any():
+            return permutation
+    return np.roll(identity, 1)

@@ -1,0 +1,165 @@
+"""A federation from the user's own clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.core.errors import BadRequest
+from undrift.core.streams import numpy_stream
+from undrift.federation import images
+from undrift.federation.federation import Federation, unseen_last
+from undrift.federation.lazy import Four, LazyClients
+
+Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+def from_clients(
+    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
+    unseen: float = 0.0, who: Sequence[str] | None = None,
+) -> Federation:  # fmt: skip
+    who = who or [f"client {client}" for client in range(len(clients))]
+    xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
+    parts, slices = list[np.ndarray](), list[np.ndarray]()
+    at = test_at = 0
+    said: dict[str, Any] = {}
+    for client, given in enumerate(clients):
+        x, y, x_test, y_test, shared = held_back(four(given, who[client]), client, test_share, seed)
+        said |= {"test_share": test_share} if shared else {}
+        if x_test.shape[1:] != x.shape[1:]:
+            raise BadRequest(
+                f"{who[client]} has samples of shape {tuple(x.shape[1:])} and test samples of "
+                f"{tuple(x_test.shape[1:])}; bring them to one"
+            )
+        if xs and x.shape[1:] != xs[0].shape[1:]:
+            raise BadRequest(
+                f"{who[client]} has samples of shape {tuple(x.shape[1:])}, {who[0]} of {tuple(xs[0].shape[1:])}; bring them to one"
+            )
+        parts.append(np.arange(at, at + len(y)))
+        slices.append(np.arange(test_at, test_at + len(y_test)))
+        at, test_at = at + len(y), test_at + len(y_test)
+        for whole, piece in zip((xs, ys, test_xs, test_ys), (x, y, x_test, y_test)):
+            whole.append(piece)
+    if not xs:
+        raise BadRequest("a federation needs at least one client")
+    y, test_y = torch.cat(ys), torch.cat(test_ys)
+    lowest, highest = (int(value) for value in torch.cat([y, test_y]).aminmax())
+    classes = len(labels) if labels else highest + 1
+    if lowest < 0 or highest >= classes:
+        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {lowest} to {highest}")
+    x, test_x = images.stored(torch.cat(xs)), images.stored(torch.cat(test_xs))
+    if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
+        raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
+    names = list(labels or (str(c) for c in range(classes)))
+    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
+    parts, slices = [parts[k] for k in places], [slices[k] for k in places]
+    if newcomers:
+        said["unseen"] = list(places[-newcomers:])
+    return Federation(
+        name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said, unseen=newcomers
+    )
+
+
+@dataclass(frozen=True)
+class Loader:
+    """(x, y, x_test, y_test) of a client as the user's function gives it, checked where the client runs."""
+
+    function: Callable[[int], Any]
+    sizes: np.ndarray
+    shape: tuple[int, ...]
+    classes: int
+    test_share: float
+    seed: int
+
+    def __call__(self, client: int) -> Four:
+        given = four(self.function(client), f"client {client}")
+        if len(given[1]) != self.sizes[client]:
+            raise BadRequest(f"client {client} was said to have {self.sizes[client]} samples and has {len(given[1])}")
+        x, y, x_test, y_test, shared = held_back(given, client, self.test_share, self.seed)
+        if self.test_share and not shared:
+            raise BadRequest(
+                f"client {client} has a test part of its own; say test_share=0, so that all of the rest is trained on"
+            )
+        x, x_test = images.stored(x), images.stored(x_test)
+        if x.shape[1:] != self.shape:
+            raise BadRequest(f"client {client} has samples of shape {tuple(x.shape[1:])}, the test set of {self.shape}")
+        lowest, highest = (int(value) for value in y.aminmax())
+        if lowest < 0 or highest >= self.classes:
+            raise BadRequest(f"labels must lie in 0…{self.classes - 1}; client {client} has {lowest} to {highest}")
+        if not torch.isfinite(x).all():
+            raise BadRequest(f"client {client} has inputs that are NaN or infinite; remove or fill them")
+        return x, y, x_test, y_test
+
+
+def from_function(
+    function: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, name: str, test_share: float,
+    labels: Sequence[str] | None, seed: int,
+) -> Federation:  # fmt: skip
+    sizes = np.asarray(sizes)
+    if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
+        raise BadRequest("sizes are whole numbers of at least 1, one per client")
+    x, y = (torch.as_tensor(value) for value in test)
+    x, y = images.stored(x.float()), y.long()
+    classes = len(labels) if labels else int(y.max()) + 1
+    names = list(labels or (str(c) for c in range(classes)))
+    loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
+    # The network is tried on samples of the server's test set: no client's data pass through here.
+    trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
+    said = {"test_share": test_share} if test_share else {}
+    return Federation(name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=said)
+
+
+def held_back(
+    given: Given, client: int, test_share: float, seed: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]:
+    """(x, y, x_test, y_test) of a client, its test part a share of its data where it gave none, and whether that is so."""
+    x, y, x_test, y_test = given
+    if x_test is not None and y_test is not None:
+        return x, y, x_test, y_test, False
+    order = torch.from_numpy(numpy_stream(seed, "test share", client).permutation(len(y)))
+    held = min(round(test_share * len(y)), max(len(y) - 1, 0))
+    return x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]], True
+
+
+def four(given: Any, who: str) -> Given:
+    """(x, y, x_test, y_test) of whatever the user gave for one client."""
+    arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
+    try:
+        values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, who)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, BadRequest):
+            raise
+        raise BadRequest(f"{who} has samples that are not numbers of one shape: {error}; give tensors") from None
+    x, y, x_test, y_test = [*values, None, None][:4]
+    for samples, labels in ((x, y), (x_test, y_test)):
+        if labels is None:
+            continue
+        if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+            kind = str(labels.dtype).removeprefix("torch.")
+            raise BadRequest(
+                f"{who} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, …"
+            )
+        if len(samples) != len(labels):
+            raise BadRequest(f"{who} has {len(samples)} samples but {len(labels)} labels")
+    if not len(y):
+        raise BadRequest(f"{who} has no sample; leave it out")
+    return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
+
+
+def stacked(pairs: Any, who: str) -> list[torch.Tensor]:
+    """A dataset of (x, y) pairs as two tensors."""
+    samples, labels = list[torch.Tensor](), list[torch.Tensor]()
+    for place in range(len(pairs)):
+        x, y = pairs[place]
+        samples.append(torch.as_tensor(x))
+        labels.append(torch.as_tensor(y))
+        if samples[-1].shape != samples[0].shape:
+            first, other = tuple(samples[0].shape), tuple(samples[-1].shape)
+            raise BadRequest(f"{who} has samples of shape {first} and {other}; bring them to one")
+    if not samples:
+        raise BadRequest(f"{who} has no sample; leave it out")
+    return [torch.stack(samples), torch.stack(labels)]

@@ -1,0 +1,50 @@
+"""By domain: feature skew, one domain per client.
+
+With as many clients as domains each holds one of them whole; with more, client k belongs to domain k mod D and shares
+it evenly and at random with the domain's other clients. `record["domain"]` says who belongs where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from undrift.core.errors import BadRequest
+from undrift.federation.partition._common import Parts, checked
+
+
+@dataclass(frozen=True)
+class ByDomain:
+    follows_groups: ClassVar[str] = "domain"  # its local test slices are the groups' own test parts
+
+    def __call__(
+        self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
+    ) -> Parts:
+        labels = checked(labels, clients)
+        if groups is None:
+            raise BadRequest(
+                "by_domain needs data with domains, and these have none; load pacs32, say, or name --domains"
+            )
+        groups = np.asarray(groups)
+        if groups.dtype.kind not in "iu" or len(groups) != len(labels) or groups.min() < 0:
+            raise BadRequest(f"by_domain needs one domain number (0, 1, …) for each of the {len(labels)} samples")
+        sizes = np.bincount(groups)
+        domains = len(sizes)
+        if clients < domains:
+            raise BadRequest(
+                f"{clients} clients cannot cover {domains} domains one by one; ask for clients={domains} or more"
+            )
+        parts: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * clients
+        for domain, size in enumerate(sizes):
+            members = range(domain, clients, domains)
+            if size < len(members):
+                raise BadRequest(
+                    f"domain {domain} has {size or 'no'} samples for {len(members)} clients; "
+                    "remove it or ask for fewer clients"
+                )
+            indices = stream.permutation(np.flatnonzero(groups == domain))
+            for member, part in zip(members, np.array_split(indices, len(members)), strict=True):
+                parts[member] = part.astype(np.int64)
+        return Parts(parts, {"domain": [k % domains for k in range(clients)]})

@@ -1,0 +1,72 @@
+"""Everything that can be said about a published method or a part without running it, as one dict.
+
+`bench/catalogue.py` adds what it costs, which is counted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from undrift.contract.parts import Part, axes_of, defines
+from undrift.core.errors import unknown
+from undrift.core.text import spell
+from undrift.methods import evidence
+from undrift.methods.naming import method_pieces, part_tables
+from undrift.methods.published import PUBLISHED
+
+# Parts that cannot be had without parameters, as they are counted.
+EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighting.mix([size(), bound()], [0.5, 0.5])"}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """A published name, `axis.part`, or a part's name alone."""
+    if name in PUBLISHED:
+        entry = PUBLISHED[name]
+        bundle = entry.factory()
+        about = {"name": name, "what": entry.what, "paper": entry.paper, "parameters": parameters(entry.factory)}
+        return about | facts(name, bundle.brings, bundle.prefers)
+    tables = part_tables()
+    axis, _, short = name.partition(".")
+    homes = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
+    if not homes:
+        raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
+    axis, short = homes[0]
+    full, kind = f"{axis}.{short}", tables[axis][short]
+    example = EXAMPLES.get(full, full)
+    about = {"name": full, "what": documentation(kind).splitlines()[0], "paper": "", "parameters": parameters(kind)}
+    return about | facts(example, [part for _, part, _ in method_pieces(example)], ())
+
+
+def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[str, Any]:
+    brings = list(brings)
+    keys = [part.key for part in brings] or list(evidence.PLAIN)
+    return {
+        "axes": sorted({axis for part in brings for axis in axes_of(part)}), "parts": [part.key for part in brings],
+        "prefers": [part.key for part in prefers],
+        "sends": [f"{n}: {kind}" for part in brings for n, kind in part.uplink.items()],
+        "receives": [f"{n}: {kind}" for part in brings for n, kind in part.downlink.items()],
+        "keeps_state": any(defines(part, "init_client") for part in brings),
+        "needs_proxy": any("proxy" in part.needs for part in brings),
+        "costs": None, "laws": sorted({evidence.laws(key) for key in keys}),
+        "findings": [asdict(finding) for finding in evidence.FINDINGS.get(text, ())],
+        "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
+    }  # fmt: skip
+
+
+def parameters(factory: Any) -> dict[str, Any]:
+    out = {}
+    for name, parameter in inspect.signature(factory).parameters.items():
+        try:
+            out[name] = "required" if parameter.default is parameter.empty else spell(parameter.default)
+        except Exception:
+            out[name] = str(parameter.default)
+    return out
+
+
+def documentation(kind: Any) -> str:
+    """What a part's file says at its top: formula, traps, where the authors' code differs."""
+    return inspect.getdoc(sys.modules[kind.__module__]) or ""

@@ -1,0 +1,86 @@
+"""Names of parts and methods: from text and objects to a `Method`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Method, join
+from undrift.contract.parts import Part
+from undrift.core.errors import BadRequest, unknown
+from undrift.core.text import Call, build, parse_method
+from undrift.methods import combine, objectives, personalize, private, sampling, server, weighting
+from undrift.methods.published import PUBLISHED
+
+# What fills the single places that nobody takes: FedAvg.
+DEFAULTS = (weighting.size(), combine.mean(), server.replace())
+
+
+def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]] = ()) -> Method:
+    """Join parts, published names (text) and methods into one method.
+
+    >>> method("fedavg").name
+    'fedavg'
+    """
+    if len(pieces) == 1 and isinstance(pieces[0], Method) and not axes:
+        return pieces[0]
+    ranked: list[tuple[int, Part, str]] = []
+    labels: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, Method):
+            ranked += [(NAMED if p.key in piece.chosen else PREFERRED, p, piece.name) for p in piece.parts]
+            labels.append(piece.name)
+        elif isinstance(piece, str):
+            ranked += method_pieces(piece)
+            labels.append("".join(piece.split()))
+        elif isinstance(piece, Part):
+            ranked.append((NAMED, piece, piece.name))
+            labels.append(piece.name)
+        else:
+            raise BadRequest(f"a method is made of parts and names, not of {type(piece).__name__}")
+    for axis, part in axes:
+        ranked.append((NAMED, part, part.name))
+        labels.append(f"{axis}.{part.name}")
+    return join(ranked, name or "+".join(labels) or "fedavg", DEFAULTS)
+
+
+def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
+    """axis -> name -> part class."""
+    modules: dict[str, Any] = {
+        "sampling": sampling, "objective": objectives, "personalize": personalize, "weighting": weighting,
+        "combine": combine, "server": server, "private": private,
+    }  # fmt: skip
+    return {axis: {name: getattr(module, name) for name in module.__all__} for axis, module in modules.items()}
+
+
+def part(axis: str, text: str | Call) -> Any:
+    """The part of an axis that a text names: --weighting "bound(radius=0.1)"."""
+    return build(axis, text, part_tables()[axis])
+
+
+def method_pieces(text: str) -> list[tuple[int, Any, str]]:
+    """(rank, part, origin) of everything a method's text names."""
+    tables = part_tables()
+    pieces: list[tuple[int, Any, str]] = []
+    for mark, call in parse_method(text):
+        axis, _, short = call.name.partition(".")
+        if mark == "@":
+            pieces.append((NAMED, build("weighting", call, tables["weighting"]), call.name))
+        elif axis in tables and short:
+            found = build(axis, dataclasses.replace(call, name=short), tables[axis])
+            pieces.append((NAMED, found, call.name))
+        elif call.name in PUBLISHED:
+            bundle = build("method", call, {call.name: PUBLISHED[call.name].factory})
+            pieces += [(BROUGHT, piece, call.name) for piece in bundle.brings]
+            pieces += [(PREFERRED, piece, call.name) for piece in bundle.prefers]
+        else:
+            homes = [axis for axis, table in tables.items() if call.name in table]
+            if not homes:
+                raise unknown("method", call.name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
+            if len(homes) > 1:
+                raise BadRequest(
+                    f"{call.name} is a part of several axes; write {' or '.join(f'{h}.{call.name}' for h in homes)}"
+                )
+            pieces.append((NAMED, build(homes[0], call, tables[homes[0]]), call.name))
+    return pieces

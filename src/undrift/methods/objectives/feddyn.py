@@ -1,0 +1,78 @@
+"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021), in the form of the authors' repository.
+
+Every client keeps h_k, the sum of its own drifts, and is pulled back by it; the server adds everybody's mean:
+
+    each step    g ← g + α_k (P − Θ + h_k)                  α_k = α n/(N n_k), Θ = what was received
+    afterwards   h_k ← h_k + θ_k − Θ
+    server       θ̄ = mixed,   Θ ← θ̄ + (1/N) Σ_all h_k       what is judged is θ̄
+
+(1/N)Σh is known to the server from the models alone, so nothing extra travels. The limit is the *size-weighted*
+optimum, because α_k carries the sizes. The traps: at α → 0 this is not FedAvg (the server still adds Σh); α_k
+explodes for tiny clients, so it is capped at `cap` times α (noted where it binds; it shifts the optimum; `cap=none`
+lifts it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from undrift.contract.parts import Batch, Job, Objective, Replies, Server, ServerUpdate, server_sum
+from undrift.core.errors import BadRequest
+
+
+@dataclass(frozen=True)
+class FedDyn(Objective, ServerUpdate):
+    alpha: float = 0.01
+    cap: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < float("inf"):
+            raise BadRequest(f"feddyn: alpha is {self.alpha}; it must be a number above 0")
+        if self.cap is not None and not self.cap > 0:
+            raise BadRequest(f"feddyn: cap is {self.cap}; it must be a number above 0, or none")
+
+    def init_server(self, server: Server) -> dict[str, torch.Tensor]:
+        return {"h": torch.zeros(server.plan.layout.nP), "evaluated": server.vector}
+
+    def init_client(self, job: Job) -> torch.Tensor:
+        return torch.zeros(job.plan.layout.nP)
+
+    def before_training(self, job: Job, h: torch.Tensor, server_message: dict[str, Any]) -> tuple[float, torch.Tensor]:
+        if self.cap is not None and self.relative(job) > self.cap:
+            job.note("capped", self.proximal_strength(job))
+        return self.proximal_strength(job), job.plan.layout.trainable(job.received) - h
+
+    def gradient(
+        self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
+    ) -> None:
+        strength, target = scratch
+        G.add_(P - target, alpha=strength)
+
+    def proximal_strength(self, job: Job) -> float:
+        """α_k."""
+        return self.alpha * (self.relative(job) if self.cap is None else min(self.relative(job), self.cap))
+
+    def relative(self, job: Job) -> float:
+        """The mean size over the client's."""
+        return job.plan.total / (job.plan.clients * job.n)
+
+    def after_training(
+        self, job: Job, scratch: tuple[float, torch.Tensor], h: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        return h + job.plan.layout.trainable(job.trained - job.received), {}
+
+    def step(self, server: Server, mixed: torch.Tensor, replies: Replies) -> torch.Tensor:
+        trainable, share = server.plan.layout.trainable, 1 / server.plan.clients
+        drifts = [trainable(vector - sent) for vector, sent in zip(replies.vectors, replies.sent)]
+        h = server.memory["h"] + server_sum(drifts, share)
+        server.memory = {"h": h, "evaluated": mixed}
+        ahead = mixed.clone()
+        trainable(ahead).add_(h)
+        return ahead
+
+    def evaluated(self, server: Server) -> torch.Tensor:
+        evaluated: torch.Tensor = server.memory["evaluated"]
+        return evaluated

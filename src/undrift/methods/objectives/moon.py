@@ -1,0 +1,116 @@
+"""MOON: pull features towards the received model's, push them from the last local model's (Li, He, Song, CVPR 2021).
+
+    loss = CE + μ · mean(−log[e^(cos(f, f_g)/τ) / (e^(cos(f, f_g)/τ) + e^(cos(f, f_p)/τ))])
+
+f, f_g, f_p are the features of the live, the received and the client's previous model (θ⁰ at its first participation).
+
+The trap: both reference networks are frozen *and* in eval mode. FLOOD's copy leaves one in train mode, so its BatchNorm
+statistics drift; FedDecorr's copy forgets τ. `head=True` compares the features through a projection head (linear, ReLU,
+linear to 256), trained beside by plain SGD and averaged by size. MOON's own network carries that head in front of its
+classifier; a part cannot change the network, so here it serves the comparison only. FLOOD's MOON has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch.nn import functional as F
+
+from undrift.contract.declare import Array, Declaration
+from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Replies, Server, Tree, server_sum
+from undrift.core.errors import BadRequest
+
+
+@dataclass(frozen=True)
+class Moon(Objective):
+    mu: float = 1.0
+    tau: float = 0.5
+    head: bool = False
+    width: int = 256  # of the projection
+    features: int | None = None  # what enters the model's last linear layer; None: found out
+
+    needs: ClassVar = ("features",)
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.mu < math.inf and self.tau > 0 and self.width > 0):
+            values = f"{self.mu}, {self.tau}, {self.width}"
+            raise BadRequest(f"moon: mu must be at least 0, tau and width above 0, not {values}")
+
+    def resolve(self, plan: Plan) -> Moon:
+        if not self.head or plan.layout.head is None:
+            return self
+        return replace(self, features=plan.layout.entry(f"{plan.layout.head}.weight").shape[1])
+
+    @property
+    def uplink(self) -> Declaration:
+        return {"head": Array(self.size)} if self.size else {}
+
+    @property
+    def downlink(self) -> Declaration:
+        return self.uplink
+
+    @property
+    def size(self) -> int:
+        """Parameters of the projection head: D → D → width."""
+        D = self.features or 0
+        return D * (D + 1) + self.width * (D + 1) if self.head and D else 0
+
+    def init_server(self, server: Server) -> torch.Tensor | None:
+        return torch.rand(self.size, generator=server.stream("head")).sub(0.5).mul(0.1) if self.size else None
+
+    def broadcast(self, server: Server) -> dict[str, torch.Tensor]:
+        return {"head": server.memory} if self.size else {}
+
+    def init_client(self, job: Job) -> Tree:
+        return {"model": job.initial, "head": None}
+
+    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+        here, there = (
+            server_message.get("head"),
+            state["head"] if state["head"] is not None else server_message.get("head"),
+        )
+        near, far = job.replica(job.received), job.replica(state["model"])
+        own = None if here is None else here.clone().to(job.received.device)
+        return {"near": near, "far": far, "own": own, "heads": (here, there)}
+
+    def loss(self, batch: Batch, job: Job, scratch: dict[str, Any]) -> torch.Tensor:
+        assert batch.features is not None
+        (_, near), (_, far) = scratch["near"](batch.x), scratch["far"](batch.x)
+        if scratch["own"] is None:
+            return self.mu * contrast(batch.features, near, far, self.tau)
+        here, there = scratch["heads"]
+        own = scratch["own"].detach().requires_grad_()
+        near, far = self.project(here, near), self.project(there, far)
+        term = self.mu * contrast(self.project(own, batch.features), near, far, self.tau)
+        (g,) = torch.autograd.grad(term, own, retain_graph=True)
+        g = torch.where(torch.isfinite(g).all(), g, 0.0)
+        scratch["own"] = own.detach() - job.lr * g
+        return term
+
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+        own = scratch["own"]
+        return {"model": job.trained, "head": own}, ({} if own is None else {"head": own})
+
+    def receive(self, server: Server, replies: Replies) -> None:
+        if self.size:
+            shares = [n / sum(replies.n) for n in replies.n]
+            server.memory = server_sum([message["head"] for message in replies.client_messages], shares)
+
+    def project(self, head: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+        D = f.shape[1]
+        A, a, B, b = head.to(f.device).split([D * D, D, self.width * D, self.width])
+        return F.linear(F.linear(f, A.view(D, D), a).relu(), B.view(self.width, D), b)
+
+    def check(self, plan: Plan) -> Iterable[Problem]:
+        if self.mu == 0:
+            yield Problem("warning", "moon with mu = 0 is plain training, at the price of two more forward passes")
+
+
+def contrast(f: torch.Tensor, near: torch.Tensor, far: torch.Tensor, tau: float) -> torch.Tensor:
+    """−log[e^a/(e^a + e^b)] = softplus(b − a), a and b the cosines over τ."""
+    cosines = [F.cosine_similarity(f, other, dim=1, eps=1e-8) for other in (near, far)]
+    return F.softplus((cosines[1] - cosines[0]) / tau).mean()

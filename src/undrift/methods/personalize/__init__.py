@@ -1,0 +1,13 @@
+"""Where a client starts, what it trains beside, what it holds."""
+
+from __future__ import annotations
+
+from undrift.methods.personalize.apfl import Apfl as apfl
+from undrift.methods.personalize.ditto import Ditto as ditto
+from undrift.methods.personalize.fedfomo import FedFomo as fedfomo
+from undrift.methods.personalize.fedrep import FedRep as fedrep
+from undrift.methods.personalize.finetune import Finetune as finetune
+from undrift.methods.personalize.fliu import Fliu as fliu
+from undrift.methods.personalize.local import Local as local
+
+__all__ = ["apfl", "ditto", "fedfomo", "fedrep", "finetune", "fliu", "local"]

@@ -1,0 +1,83 @@
+"""FLIU: every client keeps an individual mix of its own and the global model (Hussaini et al., 2025).
+
+    on arrival   θ_k ← γ_k θ_k + (1 − γ_k) Θ        then local training goes on from there
+
+γ grows with the client's share of the data: who has much trusts itself. γ = 0 is FedAvg with the same weights; γ = 1 is
+local training, under full participation (a client seen for the first time takes Θ). The inequalities are strict: with
+exactly equal shares everybody gets 0.25. The paper's algorithm averages uniformly, its equation by size; that is the
+weighting's business (`fliu` prefers uniform, `fliu@size`).
+
+`shuffle` is a control: every client uses the γ of another one, by a permutation drawn once. The server knows a client's
+size after its first answer; until then a client uses its own γ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from undrift.contract.declare import Declaration, Number
+from undrift.contract.parts import Job, Personalize, Plan, Replies, Server, Tree
+from undrift.core.errors import BadRequest
+
+STEPS = ((10.0, 0.9), (5.0, 0.75), (1.0, 0.5), (0.5, 0.25), (0.0, 0.1))  # (share over the mean share, γ)
+
+
+@dataclass(frozen=True)
+class Fliu(Personalize):
+    gamma: float | None = None
+    steps: tuple[tuple[float, float], ...] = STEPS
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None and not 0 <= self.gamma <= 1:
+            raise BadRequest(f"fliu: gamma is {self.gamma}; it must be between 0 and 1, or none")
+        if not all(isinstance(step, tuple) and len(step) == 2 and 0 <= step[1] <= 1 for step in self.steps):
+            raise BadRequest(f"fliu: steps are {self.steps}; each must be [threshold, γ between 0 and 1]")
+        thresholds = [least for least, _ in self.steps]
+        if not thresholds or thresholds[-1] != 0 or thresholds != sorted(set(thresholds), reverse=True):
+            raise BadRequest(f"fliu: steps have thresholds {thresholds}; they must fall, and end at 0")
+
+    @property
+    def downlink(self) -> Declaration:
+        return {"gamma": Number()} if self.shuffle else {}
+
+    def init_server(self, server: Server) -> Tree:
+        if not self.shuffle:
+            return None
+        N = server.plan.clients
+        return {"of": torch.randperm(N, generator=server.stream("shuffle")), "sizes": torch.zeros(N, dtype=torch.long)}
+
+    def message_for(self, server: Server, client: int) -> dict[str, Any]:
+        size = int(server.memory["sizes"][server.memory["of"][client]]) if self.shuffle else 0
+        return {"gamma": self.share_of_self(size, server.plan)} if size else {}
+
+    def receive(self, server: Server, replies: Replies) -> None:
+        if self.shuffle:
+            sizes = server.memory["sizes"].clone()
+            sizes[torch.tensor(replies.ids)] = torch.tensor(replies.n)
+            server.memory = {**server.memory, "sizes": sizes}
+
+    def init_client(self, job: Job) -> torch.Tensor:
+        return job.received
+
+    def before_start(self, job: Job, own: torch.Tensor, server_message: dict[str, Any]) -> torch.Tensor:
+        gamma = server_message.get("gamma", self.share_of_self(job.n, job.plan))
+        job.note("gamma", gamma)
+        mixed = torch.lerp(job.received, own, gamma)
+        return torch.where(own == job.received, own, mixed)  # a buffer may hold ±inf by design
+
+    def start(self, job: Job, mixed: torch.Tensor) -> torch.Tensor:
+        return mixed
+
+    def after_training(self, job: Job, mixed: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+        return job.trained, {}
+
+    def share_of_self(self, n: int, plan: Plan) -> float:
+        """γ of a client with n samples."""
+        if self.gamma is not None:
+            return float(self.gamma)
+        relative = n * plan.clients / plan.total
+        return next(gamma for least, gamma in self.steps if relative > least)

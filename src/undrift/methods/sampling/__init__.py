@@ -1,0 +1,9 @@
+"""Which samples count, and how much."""
+
+from __future__ import annotations
+
+from undrift.methods.sampling.fedbss import FedBSS as fedbss
+from undrift.methods.sampling.flood import Flood as flood
+from undrift.methods.sampling.subset import Subset as subset
+
+__all__ = ["fedbss", "flood", "subset"]

@@ -1,0 +1,44 @@
+"""A fixed share of a client's samples, those with the lowest or the highest loss (FedBSS's motivation study).
+
+    once on receipt   ℓ_i = CE_i(θ^t) in eval mode        train on the ⌊share · n⌋ smallest (low) or largest (high)
+
+FedBSS compares the drift of clients trained on the lower and the upper half with that of all samples. The trap in
+reading it: samples with a small loss have small gradients by construction, so compare directions too, and drift at
+matched norm. A loss that is not finite counts as the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from undrift.contract.parts import Job, Sampling
+from undrift.core.errors import BadRequest
+
+
+@dataclass(frozen=True)
+class Subset(Sampling):
+    which: Literal["low", "high"] = "low"
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.which not in ("low", "high"):
+            raise BadRequest(f"subset: which must be low or high, not {self.which!r}")
+        if not 0 < self.share <= 1:
+            raise BadRequest(f"subset: share must be above 0 and at most 1, not {self.share}")
+
+    @property
+    def measures(self) -> str:  # type: ignore[override]
+        return "received"
+
+    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+        order = job.scored("received").loss.nan_to_num(math.inf).argsort(stable=True)
+        count = max(1, math.floor(self.share * job.n + 1e-9))
+        job.note("picked", count)
+        return (order[:count] if self.which == "low" else order[-count:]).cpu()
+
+    def epoch_indices(self, job: Job, scratch: torch.Tensor, epoch: int) -> torch.Tensor:
+        return scratch

@@ -1,0 +1,44 @@
+"""How confident a model is in a sample: larger means more in-distribution.
+
+Pure functions of (logits, features, head) that give one number per sample. Only the ASH family looks at features
+and head. `SCORES` is the table that a text such as `flood(score=ash-s)` is looked up in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from undrift.contract.job import Job
+from undrift.core.errors import unknown
+from undrift.methods.scores.ash import ash_b, ash_p, ash_s
+from undrift.methods.scores.energy import energy
+from undrift.methods.scores.gen import gen, gen_floor
+from undrift.methods.scores.maxlogit import maxlogit
+from undrift.methods.scores.msp import msp
+
+__all__ = ["SCORES", "ash_b", "ash_p", "ash_s", "energy", "gen", "gen_floor", "maxlogit", "msp", "named", "needs"]
+
+SCORES: dict[str, Callable[..., torch.Tensor]] = {
+    "msp": msp, "maxlogit": maxlogit, "energy": energy, "gen": gen, "ash-p": ash_p, "ash-b": ash_b, "ash-s": ash_s,
+}  # fmt: skip
+
+
+def named(name: str) -> Callable[..., torch.Tensor]:
+    if name not in SCORES:
+        raise unknown("score", name, SCORES)
+    return SCORES[name]
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """What a part that uses this score must declare as its `needs`."""
+    return ("features",) if name.startswith("ash") else ()
+
+
+def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
+    """The scores of a client's training data under the model in a role ("received", "trained"): one shared pass."""
+    seen = job.scored(role)
+    head = job.replica(getattr(job, role)).flat.head if needs(name) else None
+    with torch.no_grad():
+        return named(name)(seen.logits, seen.features, head)

@@ -1,0 +1,18 @@
+"""Every client counts the same, whatever its size.
+
+p_k = 1 / m
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from undrift.contract.parts import Replies, Server, Weighting
+
+
+@dataclass(frozen=True)
+class Uniform(Weighting):
+    def weights(self, server: Server, replies: Replies) -> torch.Tensor:
+        return torch.ones(len(replies), dtype=torch.float64)

@@ -1,0 +1,210 @@
+"""A client's round, read top to bottom: its state, what the parts prepare, local training, what goes back.
+
+Everything here runs on one thread and draws only from streams keyed by (seed, purpose, round, client), so it gives the
+same bits on every engine.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Any
+
+import torch
+
+from undrift.contract.context import copied, moved
+from undrift.contract.declare import Malformed, read
+from undrift.contract.job import ActivePart, ClientData, Job
+from undrift.contract.parts import Part, defines
+from undrift.core.determinism import deterministic
+from undrift.core.streams import key
+from undrift.evaluate.client import client_metrics, evaluate_span, fine_tuned
+from undrift.round.client_state import ClientState
+from undrift.round.orders import Order, Reply
+from undrift.round.runtime import Runtime
+from undrift.round.training import LocalTraining
+
+
+def serve(runtime: Runtime, order: Order) -> Reply:
+    """Do the work of an order; whatever goes wrong becomes part of the reply."""
+    began = time.perf_counter()
+    try:
+        with deterministic(key(runtime.plan.seed, "local", order.round, order.client)):
+            reply = WORKS[order.work](runtime, order)
+    except Malformed as wrong:
+        reply = Reply(order.round, order.client).failed("malformed", str(wrong))
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}"
+        reply = Reply(order.round, order.client).failed("exception", detail, traceback.format_exc())
+    reply.seconds = time.perf_counter() - began
+    return reply
+
+
+class ClientRound:
+    """One client in one round."""
+
+    def __init__(self, runtime: Runtime, order: Order) -> None:
+        self.runtime, self.order, self.plan, self.model = runtime, order, runtime.plan, runtime.model
+        self.before = ClientState.of(order, self.model.device)
+        self.integers = {**order.integers, **self.before.private_integers}
+        self.received = self.with_private(order.vector.to(self.model.device))
+        self.data = ClientData(runtime, order.round, order.client, self.integers)
+        self.parts = [self.activate(part) for part in self.plan.method.at_client]
+        self.personalize = next((one for one in self.parts if one.part.axis == "personalize"), None)
+
+    def activate(self, part: Part) -> ActivePart:
+        message = self.order.server_messages.get(part.key, {})
+        message = read(part.key, part.downlink, message, self.plan, self.with_own_entries)
+        job = Job(self.data, part.key, self.received)
+        return ActivePart(part, job, moved(message, self.model.device), self.before.parts.get(part.key))
+
+    # ---- before training -------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """First states, held-out data, and where training begins."""
+        held_out = []
+        for one in self.parts:
+            if self.before.new:
+                one.state = copied(one.part.init_client(one.job))
+            if defines(one.part, "hold_out"):
+                held_out.append(one.part.hold_out(one.job))
+        if held_out:
+            self.data.hold_out(torch.cat(held_out).unique())
+            for one in self.parts:
+                one.job.count()
+        self.start = self.received
+        if self.personalize is not None:
+            one = self.personalize
+            one.scratch = one.part.before_start(one.job, one.state, one.server_message)
+            if defines(one.part, "start"):
+                self.start = one.part.start(one.job, one.scratch)
+        for one in self.parts:
+            one.job.start = self.start
+
+    def before_training(self) -> None:
+        for one in self.parts:
+            if one is not self.personalize:
+                one.scratch = one.part.before_training(one.job, one.state, one.server_message)
+
+    # ---- training --------------------------------------------------------------------------------------------
+
+    def train(self) -> Reply:
+        """Local training and everything that goes back to the server."""
+        self.prepare()
+        data, reply = self.data, Reply(self.order.round, self.order.client, n=len(self.data.y))
+        if not len(data.y):
+            return reply.failed("empty", "the client has no training sample")
+        self.before_training()
+        self.model.load(self.start, self.integers)
+        assert self.model.intact(), "the module's tensors are no longer views of its vector"
+        began, scoring, scored = time.perf_counter(), data.scoring, data.samples_scored
+        momentum = self.before.momentum if self.plan.persist_momentum else None
+        training = LocalTraining(self.runtime, self.order, data, self.parts, momentum)
+        stats = training.run()
+        seconds = time.perf_counter() - began - (data.scoring - scoring)
+        reply.samples_scored_in_epochs = data.samples_scored - scored
+        if stats.gave_up or (stats.skipped and not stats.steps):
+            reply = reply.failed("nonfinite", f"the loss was not finite in {stats.skipped} steps")
+        elif not stats.steps:
+            reply = reply.failed("empty", "not a single step was possible")
+        else:
+            reply = self.after_training(reply, training)
+        reply.notes, reply.steps = data.notes, stats.steps
+        reply.spent |= {"training": seconds, "scoring": data.scoring}
+        return reply
+
+    # ---- after training --------------------------------------------------------------------------------------
+
+    def after_training(self, reply: Reply, training: LocalTraining) -> Reply:
+        """New states, the messages, the upload, and the metrics of what the client uses now (stage L2)."""
+        stats, trained = training.stats, self.model.vector.clone()
+        self.trained = trained
+        self.data.samples_trained += stats.samples
+        reply.effective_steps, reply.loss, reply.last = stats.effective_steps, stats.mean_loss, stats.last_loss
+        after = ClientState()
+        for one in self.parts:
+            one.job.stats, one.job.trained = stats, trained
+        for one in self.parts:
+            new_state, message = one.part.after_training(one.job, one.scratch, one.state)
+            one.state = copied(new_state)
+            if one.state is not None:
+                after.parts[one.part.key] = one.state
+            reply.client_messages[one.part.key] = read(
+                one.part.key, one.part.uplink, message, self.plan, self.without_private, one.server_message
+            )
+        # What evaluation does below is no cost of the method.
+        reply.samples_scored, reply.samples_trained = self.data.samples_scored, self.data.samples_trained
+        self.fill(after, training)
+        reply = after.put_into(reply, private=self.plan.private is not None)
+        if reply.failure is not None:
+            return reply
+        reply.vector = self.without_private(trained).cpu()
+        reply.integers = self.model.integers()
+        if self.order.evaluate_on:
+            began = time.perf_counter()
+            reply.metrics = client_metrics(self.runtime, self.order, self.mixture(trained), self.model.integers())
+            reply.spent["judging"] = time.perf_counter() - began
+        return reply
+
+    def fill(self, after: ClientState, training: LocalTraining) -> None:
+        """What the plan keeps of the training itself, beside the parts' own states."""
+        if self.plan.private is not None:
+            after.private = self.trained[self.plan.private.to(self.trained.device)]
+            integers = self.model.integers()
+            after.private_integers = {name: integers[name] for name in integers if name in self.plan.private_integers}
+        if self.plan.persist_momentum and training.rule.buffers:
+            after.momentum = training.rule.buffers[0]
+        if self.plan.keep_trained:
+            after.trained = self.trained
+
+    # ---- evaluation ------------------------------------------------------------------------------------------
+
+    def personalized(self) -> Reply:
+        """What the client would use on receiving this vector (stage L1), evaluated; nothing is committed."""
+        self.prepare()
+        start, last = self.start, self.before.trained
+        if self.order.data == "held" and last is not None:
+            start = last.to(self.model.device)
+        metrics = client_metrics(self.runtime, self.order, self.mixture(start), self.integers)
+        return Reply(self.order.round, self.order.client, metrics=metrics)
+
+    def mixture(self, vector: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
+        """What the client uses: a mixture of outputs, [(weight, vector)]."""
+        one = self.personalize
+        return [(1.0, vector)] if one is None else one.part.personal_models(one.job, one.state, vector)
+
+    # ---- private entries -------------------------------------------------------------------------------------
+
+    def with_private(self, vector: torch.Tensor) -> torch.Tensor:
+        """A copy of what arrived, with the client's private entries (Θ⁰'s for a client that was never committed)."""
+        vector = vector.clone()
+        if self.plan.private is not None:
+            mask = self.plan.private.to(vector.device)
+            own = self.runtime.initial[mask] if self.before.private is None else self.before.private
+            vector[mask] = own.to(vector.device)
+        return vector
+
+    def with_own_entries(self, vector: torch.Tensor) -> torch.Tensor:
+        """Somebody's model as this client gets it: with its own private entries."""
+        assert self.plan.private is not None
+        return torch.where(self.plan.private, self.received.cpu(), vector)
+
+    def without_private(self, vector: torch.Tensor) -> torch.Tensor:
+        """A model as it leaves: private entries as the server had sent them."""
+        if self.plan.private is None:
+            return vector
+        return torch.where(self.plan.private, self.order.vector.cpu(), vector.cpu())
+
+
+def diagnose(runtime: Runtime, order: Order) -> Reply:
+    return Reply(order.round, order.client, found=runtime.diagnostics[order.span[0]].work(runtime, order))
+
+
+# What a worker does for each kind of order.
+WORKS = {
+    "train": lambda runtime, order: ClientRound(runtime, order).train(),
+    "personalize": lambda runtime, order: ClientRound(runtime, order).personalized(),
+    "fine_tune": fine_tuned,
+    "evaluate": evaluate_span,
+    "diagnose": diagnose,
+}

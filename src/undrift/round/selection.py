@@ -1,0 +1,121 @@
+"""Who takes part in a round. Selection belongs to the run, not to the method: cohorts must not depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from undrift.core import text
+from undrift.core.errors import BadRequest
+
+
+class Selection(Protocol):
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        """The ids of the participants, ascending."""
+        ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """`cohort` clients without replacement: a share with a decimal point, a number without one."""
+
+    cohort: float | int = 0.5
+
+    def size(self, population: int) -> int:
+        if isinstance(self.cohort, bool) or not self.cohort > 0:
+            raise BadRequest(
+                f"the cohort must be above 0, not {self.cohort}; 0.5 is half of the clients, 5 is five of them"
+            )
+        if isinstance(self.cohort, float):
+            if self.cohort > 1:
+                raise BadRequest(
+                    f"a cohort with a decimal point is a share of at most 1.0, not {self.cohort}; "
+                    "write a whole number for a number of clients"
+                )
+            return max(1, int(self.cohort * population + 0.5))
+        if self.cohort > population:
+            raise BadRequest(f"a cohort of {self.cohort} clients is more than the {population} there are")
+        return self.cohort
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        size = self.size(population)
+        if size == population:
+            return list(range(population))
+        return sorted(int(k) for k in stream.choice(population, size, replace=False))
+
+
+@dataclass(frozen=True)
+class All:
+    """Every client in every round."""
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        return list(range(population))
+
+
+@dataclass(frozen=True)
+class Probability:
+    """Each client by itself with probability p; drawn again if nobody comes."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p <= 1:
+            raise BadRequest(f"probability(p) needs 0 < p ≤ 1, not {self.p}")
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        while True:
+            chosen = np.flatnonzero(stream.random(population) < self.p)
+            if len(chosen):
+                return [int(k) for k in chosen]
+
+
+@dataclass(frozen=True)
+class List:
+    """Always these clients."""
+
+    clients: Sequence[int]
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        return self.checked(population)
+
+    def checked(self, population: int) -> list[int]:
+        if not self.clients or not all(isinstance(k, int) and 0 <= k < population for k in self.clients):
+            raise BadRequest(f"list([…]) needs client numbers in 0…{population - 1}, not {list(self.clients)}")
+        return sorted(set(self.clients))
+
+
+NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List}
+
+
+def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
+    """The selection that --selection and --cohort name."""
+    call = text.parse(given) if isinstance(given, str) else None
+    if call is not None and call.name == "uniform":
+        uniform = (
+            Uniform(*call.args, **call.options)
+            if call.args or call.options
+            else Uniform(0.5 if cohort is None else cohort)
+        )
+        if cohort not in (None, uniform.cohort):
+            raise BadRequest(f"--cohort {cohort} and --selection {given} name two cohorts; give one of them")
+        uniform.size(clients)
+        return uniform
+    if cohort is not None:
+        raise BadRequest(f"--cohort goes with --selection uniform; {given} says itself who takes part")
+    found: Selection = text.build("selection", call, NAMES) if call is not None else given
+    if isinstance(found, List):
+        found.checked(clients)
+    return found
+
+
+def expected_cohort(found: Selection, clients: int) -> float | None:
+    if isinstance(found, Uniform):
+        return found.size(clients)
+    if isinstance(found, Probability):
+        return found.p * clients
+    if isinstance(found, List):
+        return len(set(found.clients))
+    return clients if isinstance(found, All) else None

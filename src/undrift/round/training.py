@@ -1,0 +1,163 @@
+"""A client's local training: the epochs, read top to bottom.
+
+What no part defines costs nothing: the hooks are bound once, and a plain method runs the bare training loop. All draws
+come from streams keyed by (seed, purpose, round, client), so every engine gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from undrift.contract.context import Batch
+from undrift.contract.job import ActivePart, ClientData, Job, TrainingStats
+from undrift.contract.parts import defines
+from undrift.core import optimize
+from undrift.core.determinism import drawing_from, freeze_statistics
+from undrift.core.streams import key, torch_stream
+from undrift.round.orders import Order
+from undrift.round.runtime import Runtime
+
+Bound = tuple[Callable[..., Any], Job, Any]  # a hook with its part's job and scratch
+
+
+class LocalTraining:
+    """Trains the runtime's model, which holds the starting vector, on one client's data."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        order: Order,
+        data: ClientData,
+        parts: Sequence[ActivePart],
+        momentum: torch.Tensor | None,
+    ) -> None:
+        plan, model = runtime.plan, runtime.model
+        self.runtime, self.order, self.data, self.plan, self.model = runtime, order, data, plan, model
+        self.lr = plan.rate(order.round)
+        self.stats = TrainingStats(plan.momentum)
+        self.rule = optimize.optimizer(model, plan, momentum)
+        self.epoch_indices, self.sample_weights, self.logits_hooks, self.loss_terms, self.gradient_hooks = (
+            bound(parts, hook) for hook in ("epoch_indices", "sample_weights", "logits", "loss", "gradient")
+        )
+        self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
+        self.features, self.raw_gradient = runtime.wants("features"), runtime.wants("gradient")
+        # The recorded loss is the raw one; where no hook touches it, it is the loss that is trained.
+        self.plain = not (self.logits_hooks or self.sample_weights or self.loss_terms)
+        # Where nobody looks at the gradient it goes from autograd to the optimizer as it is, tensor by tensor.
+        self.flat = bool(
+            self.gradient_hooks or self.raw_gradient or self.update_masks or plan.clip is not None or self.rule.flat
+        )
+        self.G = torch.empty_like(model.P)
+        self.private = None if plan.private is None else plan.private[: plan.layout.nP].to(model.device)
+        self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
+        self.mask: torch.Tensor | None = None
+        self.order_stream = torch_stream(plan.seed, "order", order.round, order.client)
+        self.augment_stream = torch_stream(plan.seed, "augment", order.round, order.client)
+        self.after_step_draws = (
+            torch.Generator().manual_seed(key(plan.seed, "also", order.round, order.client)).get_state()
+        )
+        # BatchNorm cannot learn from one value per channel: batches of one sample are skipped, and where there is no
+        # other batch, its statistics stay as they are.
+        self.only_single = plan.layout.batchnorm_needs_two and min(len(data.y), plan.batch) == 1
+        self.skip_single = plan.layout.batchnorm_needs_two and not self.only_single
+
+    def run(self) -> TrainingStats:
+        self.prepare()
+        stats = self.stats
+        for epoch in range(self.plan.epochs):
+            for batch in self.batches(epoch):
+                loss = self.loss(batch)
+                value = loss.item()
+                if not stats.usable(value):
+                    continue
+                raw = value if self.plain else self.raw_loss(batch)
+                self.update(batch, loss)
+                stats.add(len(batch.y), raw, batch.mean_weight, self.proximal)
+                self.after_step(batch)
+            stats.end_epoch()
+        if "effective_steps" in self.plan.lacks:
+            stats.effective_steps = None
+        return stats
+
+    def prepare(self) -> None:
+        if self.features:
+            self.model.watch()
+        self.model.module.train()
+        if self.only_single:
+            freeze_statistics(self.model.module)
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch, until the client's budget is used up or it has given up."""
+        index = torch.arange(len(self.data.y))
+        for hook, job, scratch in self.epoch_indices:
+            index = hook(job, scratch, epoch)
+        index = index[torch.randperm(len(index), generator=self.order_stream)]
+        for hook, job, _ in self.update_masks:
+            self.mask = hook(job, epoch)
+        all_x, all_y, size = self.data.x[index], self.data.y[index], self.plan.batch
+        for at in range(0, len(index), size):
+            if self.stats.gave_up or self.stats.steps + self.stats.skipped == self.order.budget:
+                return
+            y = all_y[at : at + size]
+            if self.skip_single and len(y) == 1:
+                continue
+            x = self.runtime.network_input(all_x[at : at + size])
+            if self.runtime.augment is not None:
+                x = self.runtime.augment(x, self.augment_stream)
+            yield Batch(x, y, index[at : at + size], self.model.P, epoch)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """The loss to minimise: logits → loss per sample → sample weights → mean → added terms."""
+        z = batch.logits = self.model(batch.x)
+        if self.features:
+            batch.features, batch.head = self.model.features, self.model.head
+        for hook, job, scratch in self.logits_hooks:
+            z = hook(z, batch, job, scratch)
+        per_sample = batch.loss = self.runtime.loss(z, batch.y)
+        if self.sample_weights:
+            (hook, job, scratch), *others = self.sample_weights
+            weights = hook(batch, job, scratch)
+            for hook, job, scratch in others:
+                weights = weights * hook(batch, job, scratch)
+            per_sample, batch.mean_weight = weights * per_sample, weights.mean().item()
+        loss = per_sample.mean()
+        for hook, job, scratch in self.loss_terms:
+            loss = loss + hook(batch, job, scratch)
+        return loss
+
+    def raw_loss(self, batch: Batch) -> float:
+        """The mean loss of the raw logits, without what the hooks made of it."""
+        with torch.no_grad():
+            raw = self.runtime.loss(batch.logits, batch.y) if self.logits_hooks else batch.loss
+            return raw.mean().item()
+
+    def update(self, batch: Batch, loss: torch.Tensor) -> None:
+        """Backward, the gradient hooks, the private part's own gradient back in its place, clip, step, mask."""
+        if not self.flat:
+            self.rule.update(self.model.gradients(loss), self.lr)
+            return
+        G = self.G
+        self.model.gradient(loss, into=G)
+        if self.raw_gradient:
+            batch.gradient = G.clone()
+        if self.gradient_hooks:
+            own = G[self.private] if self.private is not None else None
+            for hook, job, scratch in self.gradient_hooks:
+                hook(self.model.P, G, batch, job, scratch)
+            if own is not None:
+                G[self.private] = own
+        optimize.step(self.rule, G, self.lr, self.mask)
+
+    def after_step(self, batch: Batch) -> None:
+        """What else a part does with the batch, on random draws of its own."""
+        for hook, job, scratch in self.after_steps:
+            with drawing_from(self.after_step_draws):
+                hook(batch, job, scratch)
+
+
+def bound(parts: Sequence[ActivePart], hook: str) -> list[Bound]:
+    """A hook of every part that defines it, bound to what it is called with."""
+    return [(getattr(one.part, hook), one.job, one.scratch) for one in parts if defines(one.part, hook)]

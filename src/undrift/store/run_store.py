@@ -1,0 +1,220 @@
+"""Everything durable of one run: the record, the states, the checkpoints, and the lock that keeps a second process out.
+
+A checkpoint is whole or it does not exist: segment and checkpoint file are written and synced first, then one SQLite
+transaction names them with their hashes. It is incremental: vectors and server memory each time, client states and
+shelf rows only where their committed version changed. The last two are kept, so that a damaged one can be skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.store import trees
+from undrift.store.record import Record
+from undrift.store.server_state import ServerState, Versions
+from undrift.store.states import Place, States
+
+COST_FACTOR, PATIENCE = 20, 30.0  # a checkpoint may cost a twentieth of the time; at most this many seconds are lost
+
+
+class RunStore:
+    """`folder=None`: everything in memory, nothing durable."""
+
+    def __init__(self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True) -> None:
+        often = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
+        self.folder, self.every = folder, every or (int(often) if often else None)  # in rounds, for tests
+        self.lock: int | None = None
+        if folder is not None:
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            self.lock = locked(folder) if lock else None
+        self.record = Record(None if folder is None else folder / "run.sqlite")
+        self.states = States(None if folder is None else folder / "states", budget)
+        self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints that are kept
+        self._last, self._cost = 0.0, 0.0
+        self._busy: Future[None] | None = None
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def keep_round(self, kind: str, client: int, server_state: ServerState) -> int | None:
+        """The version of a client's state or shelf row that the oldest resumable checkpoint needs."""
+        if self.folder is None:
+            return server_state.versions.get((kind, client))
+        return self._kept[0][1].get((kind, client)) if self._kept else None
+
+    def forget_rows(self, before: ServerState, after: ServerState) -> None:
+        """Shelf rows that a round replaced go, but for what a checkpoint needs. (A client's states go where its answer
+        arrives; the server's rows have nobody else.)"""
+        for (kind, client), version in after.versions.items():
+            if kind != "state" and before.versions.get((kind, client)) != version:
+                needed = self.keep_round(kind, client, before)
+                if needed is not None:
+                    self.states.drop_below(kind, client, needed)
+
+    def due(self, server_state: ServerState) -> bool:
+        """Whether it is time: when the last one lies twenty times its own cost back, at the latest after 30 s."""
+        if self.folder is None:
+            return False
+        if not self._kept or self.every is not None:
+            return not self._kept or server_state.round % (self.every or 1) == 0
+        return time.monotonic() - self._last >= min(COST_FACTOR * self._cost, PATIENCE)
+
+    def last_checkpoint(self, server_state: ServerState) -> None:
+        """The end of the rounds, planned or not: the committed world is on disk before anything else happens."""
+        if self.folder is not None and self._kept and self._kept[-1][0] < server_state.round:
+            self.checkpoint(server_state, wait=True)
+        self.states.writer.finish()
+
+    def checkpoint(self, server_state: ServerState, wait: bool = False) -> None:
+        """Have the writer thread make this world durable while the next round runs."""
+        wait = wait or self.every is not None
+        if self._busy is not None and not self._busy.done() and not wait:
+            return
+        before = self._kept[-1][1] if self._kept else {}
+        self._kept = [
+            *[k for k in self._kept if k[0] != server_state.round],
+            (server_state.round, server_state.versions),
+        ][-2:]
+        self._last = time.monotonic()
+        self._busy = self.states.writer.submit(self._write, server_state, before, self._kept[0][0])
+        if wait:
+            began = time.monotonic()
+            self.states.writer.finish()
+            self.states.waited += time.monotonic() - began
+
+    def _write(self, server_state: ServerState, before: Versions, oldest: int) -> None:
+        assert self.folder is not None
+        began = time.monotonic()
+        self.states.seal()
+        reached("segment synced")
+        name = f"checkpoints/{server_state.round:08d}.safetensors"
+        data = trees.dump(
+            {
+                "vector": server_state.vector,
+                "judged": server_state.evaluated,
+                "integers": server_state.integers,
+                "memories": server_state.memories,
+            }
+        )
+        written(self.folder / name, data)
+        reached("checkpoint written")
+        rows = []
+        for (kind, client), version in server_state.versions.items():
+            if before.get((kind, client)) != version:
+                place = self.states.places[kind, client, version]
+                rows.append(
+                    (server_state.round, kind, client, version, place.path, place.start, place.length, place.sha256)
+                )
+        db = self.record.db
+        with self.record.transaction():
+            db.execute("DELETE FROM files WHERE round = ? AND path = ?", (server_state.round, name))
+            db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, name, hashlib.sha256(data).hexdigest()))
+            db.executemany("INSERT INTO states VALUES (?,?,?,?,?,?,?,?)", rows)
+            reached("rows inserted")
+            db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))
+            db.execute(
+                "DELETE FROM states WHERE checkpoint < ?1 AND EXISTS (SELECT 1 FROM states AS newer WHERE "
+                "newer.kind = states.kind AND newer.client = states.client AND newer.checkpoint > states.checkpoint "
+                "AND newer.checkpoint <= ?1)",
+                (oldest,),
+            )
+        reached("checkpoint named")
+        self._collect()
+        reached("old files collected")
+        self._cost = time.monotonic() - began
+
+    def _collect(self) -> None:
+        assert self.folder is not None
+        with self.record.lock:
+            named = {path for (path,) in self.record.all("SELECT path FROM files")}
+            segments = {path for (path,) in self.record.all("SELECT DISTINCT path FROM states")}
+        for path in (self.folder / "checkpoints").iterdir():
+            if f"checkpoints/{path.name}" not in named:
+                path.unlink()
+        self.states.collect(segments)
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def newest(self) -> tuple[ServerState, list[str]]:
+        """The newest checkpoint that is whole, and what was said about those that were not."""
+        said: list[str] = []
+        query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
+        for round, path, sha256 in self.record.all(query):
+            try:
+                return self._read(round, path, sha256), said
+            except (RunFailed, OSError) as error:
+                said.append(f"checkpoint {round} is not whole ({error})")
+        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(said)}" if said else ""))
+
+    def restore(self) -> tuple[ServerState, list[str]]:
+        """Go back to the newest whole checkpoint: what came after it is forgotten, orphans are collected."""
+        server_state, said = self.newest()
+        with self.record.transaction():
+            self.record.db.execute("DELETE FROM files WHERE round > ?", (server_state.round,))
+            self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (server_state.round,))
+        self.record.forget_from(server_state.round)
+        self._kept = [(server_state.round, server_state.versions)]
+        self._collect()
+        self._last = time.monotonic()
+        return server_state, said
+
+    def _read(self, round: int, path: str, sha256: str) -> ServerState:
+        assert self.folder is not None
+        data = (self.folder / path).read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise RunFailed(f"{path} is damaged")
+        versions: Versions = {}
+        places = {}
+        query = "SELECT kind, client, version, path, start, length, sha256 FROM states WHERE checkpoint <= ? ORDER BY checkpoint"
+        for kind, client, version, segment, start, length, digest in self.record.all(query, (round,)):
+            versions[kind, client] = version
+            places[kind, client] = Place(segment, start, length, digest)
+        for (kind, client), place in places.items():
+            self.states.read(place, f"the {kind} of client {client}")
+            self.states.adopt((kind, client, versions[kind, client]), place)
+        tree = trees.load(data)
+        return ServerState(round, tree["vector"], tree["judged"], tree["integers"], tree["memories"], versions)
+
+    def close(self) -> None:
+        self.states.close()
+        self.record.close()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+
+def reached(point: str) -> None:
+    """A named moment between two writes of a commit. Tests end the process here: UNDRIFT_DIE_AT="rows inserted"."""
+    if os.environ.get("UNDRIFT_DIE_AT") == point:
+        os._exit(77)
+
+
+def written(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".part")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def locked(folder: Path) -> int:
+    """Hold the run's lock until this process ends, however it ends."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise BadRequest(f"the run in {folder} is in use by another process; wait for it or stop it") from None
+    return file

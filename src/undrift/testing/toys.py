@@ -1,0 +1,196 @@
+"""For tests of parts, ours and yours: small federations, runs of parts, and the battery `check(part)`.
+
+`check` puts a part through what the conformance table demands of every shipped one and raises `Broken` with a sentence
+for the first law it breaks: no hidden state, no leaked view, only declared messages, weights that do not depend on the
+order of clients, draws only from its own streams.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from undrift.contract.parts import Part
+from undrift.engine.inline import Inline
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import Setup, prepare
+from undrift.federation.federation import Federation
+from undrift.methods.naming import method
+from undrift.round.engine import Engine
+from undrift.round.orders import Order, Reply
+from undrift.store.run_store import RunStore
+from undrift.store.server_state import ServerState
+
+QUICK = {"epochs": 2, "batch": 16, "lr": 0.1, "momentum": 0.0, "cohort": 1.0, "rounds": 3, "out": False}
+
+
+class Broken(AssertionError):
+    """A part breaks a law of the contract."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """A finished run of parts, opened up."""
+
+    setup: Setup
+    server_state: ServerState
+    store: RunStore
+
+    @property
+    def vector(self) -> torch.Tensor:
+        """The judged vector."""
+        return self.server_state.evaluated
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """The vector that the next round would send."""
+        return self.server_state.vector
+
+    @property
+    def memory(self) -> Any:
+        """The server memory of the one part that has some."""
+        (memory,) = [tree for tree in self.server_state.memories.values() if tree is not None]
+        return memory
+
+    def states(self, client: int) -> dict[str, Any]:
+        """The committed states of a client's parts, by `axis.name`."""
+        return self.raw_state(client)["parts"]
+
+    def raw_state(self, client: int) -> dict[str, Any]:
+        """Everything kept for a client: {"parts": …, "private": …, "momentum": …, "held": …}."""
+        return self.store.states.get("state", client, self.server_state.versions["state", client])
+
+    def state(self, client: int) -> Any:
+        """The committed state of the one part that keeps some."""
+        (state,) = self.states(client).values()
+        return state
+
+    def notes(self, name: str) -> list[tuple[int, int | None, Any]]:
+        """(round, client, value) of everything noted under a name, in order."""
+        import json
+
+        rows = self.store.record.all("SELECT round, client, value FROM notes WHERE name=? ORDER BY rowid", (name,))
+        return [(round, client, json.loads(value)) for round, client, value in rows]
+
+    def metrics(self, stage: str, data: str, metric: str = "accuracy") -> dict[tuple[int, int | None], float]:
+        rows = self.store.record.all(
+            "SELECT round, client, value FROM metrics WHERE stage=? AND data=? AND metric=?", (stage, data, metric)
+        )
+        return {(round, client): value for round, client, value in rows}
+
+    @property
+    def events(self) -> list[tuple[Any, ...]]:
+        return self.store.record.all("SELECT round, client, kind, detail FROM events ORDER BY rowid")
+
+
+class Losing(Engine):
+    """Replies of (round, client) get lost on the way, after the client has written its state."""
+
+    def __init__(self, inner: Inline, lost: Collection[tuple[int, int]]) -> None:
+        self.inner, self.lost, self.states, self.name = inner, lost, inner.states, inner.name
+
+    def map(self, orders: Sequence[Order]) -> list[Reply]:
+        return [
+            reply.failed("dropped", "the reply was lost") if (reply.round, reply.client) in self.lost else reply
+            for reply in self.inner.map(orders)
+        ]
+
+
+def run_parts(
+    what: Any, federation: Federation, *, lose: Collection[tuple[int, int]] = (), folder: Any = None, **options: Any
+) -> Outcome:
+    """Run parts (a part, a text, a Method, or a list) on a federation with small settings; everything stays in memory
+    unless `folder` is given. Defaults: 3 rounds of all clients, 2 epochs, batch 16, lr 0.1, no momentum."""
+    pieces = what if isinstance(what, (list, tuple)) else [what]
+    own = {"model": federation.model, "loss": federation.loss} if isinstance(federation, Toy) else {}
+    settings = from_keywords({**QUICK, **own, **options, "method": method(*pieces)})
+    setup = prepare(settings, federation)
+    store = RunStore(folder, every=1)
+    loop = setup.loop(Losing(Inline(setup.runtime, store.states), lose), store)
+    return Outcome(setup, loop.run(loop.begin()), store)
+
+
+class Toy(Federation):
+    """A federation that brings its own model and loss."""
+
+    model: Any
+    loss: Any
+
+
+class Point(nn.Module):
+    """A single parameter per coordinate; the data say how steep and where the valley is."""
+
+    def __init__(self, start: float, size: int) -> None:
+        super().__init__()
+        self.point = nn.Parameter(torch.full((size,), float(start)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        curvature, optimum = x[:, 0:1], x[:, 1:2]
+        return curvature.sqrt() * (self.point - optimum)
+
+
+def half_square(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return logits.square().sum(1) / 2
+
+
+def quadratics(
+    curvature: Sequence[float], optimum: Sequence[float], samples: int | Sequence[int] = 1, start: float = 0.0
+) -> Toy:
+    """Client k minimises curvature_k · (x − optimum_k)² / 2. The uniform optimum is Σ c·o / Σ c."""
+    counts = [samples] * len(curvature) if isinstance(samples, int) else list(samples)
+    clients = []
+    for c, o, n in zip(curvature, optimum, counts):
+        x = torch.tensor([[c, o]]).repeat(n, 1)
+        clients.append((x, torch.zeros(n, dtype=torch.long), x[:1], torch.zeros(1, dtype=torch.long)))
+    federation = Federation.from_clients(clients, name="quadratics", labels=["0"])
+    toy = object.__new__(Toy)
+    toy.__dict__.update(federation.__dict__)
+    toy.model, toy.loss = (lambda: Point(start, 1)), half_square
+    return toy
+
+
+def tiny(clients: int = 4, classes: int = 3, samples: int = 24, features: int = 5, seed: int = 0,
+         sizes: Sequence[int] | None = None) -> Toy:  # fmt: skip
+    """Blobs with skewed labels and unequal sizes, and a small MLP: a federation for laws, not for accuracy."""
+    draw = np.random.default_rng(seed)
+    centres = draw.normal(size=(classes, features)) * 2
+    parts = []
+    for client in range(clients):
+        n = sizes[client] if sizes is not None else samples + 5 * client
+        shares = np.full(classes, 0.15)
+        shares[client % classes] = 1.0
+        y = draw.choice(classes, n + 12, p=shares / shares.sum())
+        inputs = (centres[y] + draw.normal(size=(n + 12, features))).astype(np.float32)
+        rows, labels = torch.from_numpy(inputs), torch.from_numpy(y.astype(np.int64))
+        parts.append((rows[:n], labels[:n], rows[n:], labels[n:]))
+    federation = Federation.from_clients(parts, name="tiny", labels=[str(c) for c in range(classes)])
+    toy = object.__new__(Toy)
+    toy.__dict__.update(federation.__dict__)
+    toy.model, toy.loss = (lambda: small_network(features, classes)), None
+    return toy
+
+
+def small_network(features: int, classes: int, norm: bool = False, dropout: float = 0.0) -> nn.Module:
+    layers: list[nn.Module] = [nn.Linear(features, 8)]
+    if norm:
+        layers.append(nn.BatchNorm1d(8))
+    layers.append(nn.ReLU())
+    if dropout:
+        layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers, nn.Linear(8, classes))
+
+
+def check(part: Part, **options: Any) -> None:
+    """Put a part through the public battery (battery.py); raises `Broken` with the law it breaks. Options are those of
+    a run: `check(part, epochs=3)`."""
+    from undrift.testing import conformance as battery
+
+    battery.check(part, **options)
+
+
+__all__ = ["Broken", "Outcome", "check", "half_square", "quadratics", "run_parts", "small_network", "tiny"]

@@ -1,0 +1,112 @@
+"""Every example runs, and what it prints obeys the law that it shows."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """Run an example as `python examples/NAME.py FOLDER` does, in a folder of its own, and give what it prints."""
+
+    def run(name: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def column(text: str, name: str) -> list[float]:
+    """A column of a printed table, means only."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    start = next(i for i, line in enumerate(lines) if line[0] == "method" and name in line)
+    at, rows = lines[start].index(name), lines[start + 2 :]
+    return [float(row[at].split(" ")[0]) for row in rows[: next((i for i, r in enumerate(rows) if len(r) <= at), None)]]
+
+
+def test_there_is_a_test_and_a_line_in_the_list_for_every_example():
+    names = {file.stem for file in EXAMPLES.glob("*.py")}
+    assert names == {name.removeprefix("test_") for name in globals() if (EXAMPLES / f"{name[5:]}.py").exists()}
+    assert names == set(re.findall(r"^\| \[(\w+)\.py\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    for name in names:
+        text = (EXAMPLES / f"{name}.py").read_text()
+        assert len(text.splitlines()) <= 60
+        assert f"python examples/{name}.py" in text
+
+
+def test_own_data(printed):
+    text = printed("own_data")
+    sizes = [int(n) for n in re.findall(r"(\d+) to (?:train|test) on", text)]
+    assert len(sizes) == 4
+    assert sum(sizes) == 1797  # every digit is held by one school, in training or in testing
+    own = [float(value) for value in re.findall(r"([\d.]+)% on its own", text)]
+    assert sum(own) / 3 == pytest.approx(column(text, "L1 Acc(L)")[0], abs=0.1)
+    everybody = [float(value) for value in re.findall(r"([\d.]+)% on all", text)]
+    assert all(mine > everyones for mine, everyones in zip(own, everybody, strict=True))
+
+
+def test_own_model(printed):
+    text = printed("own_model")
+    recorded, by_hand = re.findall(r"recorded ([\d.]+), by hand ([\d.]+)", text)[0]
+    assert recorded == by_hand
+    assert f"Net with {(9 + 1) * 8 + (8 * 16 + 1) * 10} parameters" in text
+
+
+def test_own_method(printed):
+    text = printed("own_method")
+    assert re.findall(r"^(power .*): (\w+)$", text, re.MULTILINE) == [
+        ("power 1 is fedavg", "True"),
+        ("power 0 is fedavg-uniform", "True"),
+        ("power 0.5 is neither", "True"),
+    ]
+    assert "scaffold+power" in text
+
+
+def test_own_metric(printed):
+    text = printed("own_metric")
+    pairs, at_least = re.findall(r"(\d+) pairs, .* in (\d+)", text)[0]
+    assert pairs == at_least
+    assert re.findall(r"^(G|L1|L2) +on (\w+)", text, re.MULTILINE) == [
+        ("G", "global"), ("L1", "global"), ("L1", "own"), ("L2", "global"), ("L2", "own"),
+    ]  # fmt: skip
+
+
+def test_comparing(printed, tmp_path):
+    text = printed("comparing")
+    assert "fedprox(mu=0) is fedavg in every seed: True" in text
+    assert "+0.00 [+0.00, +0.00]" in text  # the paired difference of the control
+    assert len(column(text, "G")) == 3
+    assert (tmp_path / "compared" / "index.html").stat().st_size > 10_000
+
+
+def test_resuming(printed):
+    text = printed("resuming")
+    kept, before = re.findall(
+        r"killed with \d+ checkpoints: .*?(\d+)\.safetensors\nresumed .* round (\d+)$", text, re.M
+    )[0]
+    assert 1 <= int(before) <= int(kept) < 30  # a file that the record does not name yet does not count
+    ends = re.findall(r"^(\w+) +30 rounds, model (\w{16})$", text, re.MULTILINE)
+    assert [name for name, _ in ends] == ["resumed", "undisturbed"]
+    assert len({model for _, model in ends}) == 1
+
+
+def test_deploying(printed):
+    text = printed("deploying")
+    for file in ("run.toml", "site/data.py", "undrift_app/server.py", "undrift_app/client.py", "README.md"):
+        assert file in text
+    numbers = int(re.findall(r"mlp\(16\), ([\d,]+) numbers", text)[0].replace(",", ""))
+    whole, header, model, change = (
+        int(n.replace(",", ""))
+        for n in re.findall(r"leaves: ([\d,]+) bytes.*header ([\d,]+), \S+ ([\d,]+), \S+change ([\d,]+)", text)[0]
+    )
+    assert model == change == 4 * numbers  # float32: the model, and SCAFFOLD's change of the same length
+    assert whole == header + model + change
