@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from undrift.contract.declare import Along, Array, Malformed, Models, Number, Numbers, read, weight_in_bytes
+from undrift.contract.declare import Along, Array, Malformed, Models, Number, Numbers, read, size_in_bytes
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.testing import QUICK
@@ -109,8 +109,8 @@ def test_private_entries_are_cut_out_of_every_vector(private):
 
 def test_bytes_are_those_that_travel(plan, private):
     n, nP = plan.layout.n, plan.layout.nP
-    assert weight_in_bytes({"number": Number()}, plan) == 4
-    assert weight_in_bytes({"classes": Array("classes"), "four": Array(4)}, plan) == 4 * 7
-    assert weight_in_bytes({"P": Along("P"), "model": Along("model")}, plan) == 4 * (nP + n)
-    assert weight_in_bytes({"P": Along("P"), "model": Along("model")}, private) == 4 * (nP + n - 6)
-    assert weight_in_bytes({"models": Models(2)}, plan) == 8 * (n + 1)  # each with the id it belongs to
+    assert size_in_bytes({"number": Number()}, plan) == 4
+    assert size_in_bytes({"classes": Array("classes"), "four": Array(4)}, plan) == 4 * 7
+    assert size_in_bytes({"P": Along("P"), "model": Along("model")}, plan) == 4 * (nP + n)
+    assert size_in_bytes({"P": Along("P"), "model": Along("model")}, private) == 4 * (nP + n - 6)
+    assert size_in_bytes({"models": Models(2)}, plan) == 8 * (n + 1)  # each with the id it belongs to

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.contract.declare import weight_in_bytes
+from undrift.contract.declare import size_in_bytes
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_shared_entries_and_declared_messages_travel(deploy):
         if envelope.head["kind"] == "replies" and envelope.head["replies"][0]["work"] == "train":
             arrays = {name: tensor.numel() for name, tensor in envelope.arrays.items()}
             assert arrays == {"train.vector": shared, "train.objective.scaffold.change": shared}
-            assert 4 * shared == weight_in_bytes(scaffold.uplink, plan)
+            assert 4 * shared == size_in_bytes(scaffold.uplink, plan)
 
 
 def test_private_entries_give_the_same_bits_too(deploy, simulate):

@@ -63,7 +63,7 @@ def test_show_prints_the_protocols_and_writes_a_page(tmp_path, capsys):
     assert command(["show", str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
     said = capsys.readouterr().out
     for words in (
-        "last 50 judged rounds",
+        "last 50 evaluated rounds",
         "rounds until 0.9",
         "2 unseen clients",
         "L1 Acc(G): on receipt, whole test set",

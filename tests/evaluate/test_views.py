@@ -80,7 +80,7 @@ def test_the_table_of_protocols_names_stage_data_and_window(result):
     table = views.protocols(result.rows, (0.5,))
     assert table[0] == ["protocol", "G", "L1 Acc(L)", "L2 Acc(L)"]
     names = [line[0] for line in table]
-    assert "last 50 judged rounds" in names
+    assert "last 50 evaluated rounds" in names
     assert "rounds until 0.5" in names
     assert any("10-round" in name for name in names)
     assert all(len(line) == 4 for line in table)

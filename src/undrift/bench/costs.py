@@ -18,7 +18,7 @@ from torch import nn
 
 from undrift.bench.measure import Silent
 from undrift.contract.context import Tree
-from undrift.contract.declare import weight_in_bytes
+from undrift.contract.declare import size_in_bytes
 from undrift.core.determinism import deterministic
 from undrift.core.streams import key
 from undrift.engine.inline import Inline
@@ -97,8 +97,8 @@ def count(what: Any) -> Costs:
         model=4 * (plan.layout.n - private),
         up=mean(size(reply.client_messages) for reply in replies),
         down=mean(size(order.server_messages) for order in orders),
-        declared_up=sum(weight_in_bytes(part.uplink, plan) for part in setup.method.parts),
-        declared_down=sum(weight_in_bytes(part.downlink, plan) for part in setup.method.parts),
+        declared_up=sum(size_in_bytes(part.uplink, plan) for part in setup.method.parts),
+        declared_down=sum(size_in_bytes(part.downlink, plan) for part in setup.method.parts),
         state=mean(states),
         shelf=mean(map(size, shelves)),
         rebuilt=all(known) if personal else None,

@@ -1,7 +1,8 @@
 """A method: parts joined along the axes by three ranks.
 
 What the user names on the axis itself (a part, `@name`, `--weighting`) beats what a published name brings, which beats
-what it merely prefers. The higher rank wins and what gave way is said; equals that differ are an error naming both.
+what it merely prefers. The higher rank wins, and a notice says what gave way. Two different parts of the same rank are an
+error that names both.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ NEEDS = {
 
 
 def join(ranked: Sequence[tuple[int, Part, str]], name: str, defaults: Sequence[Part]) -> Method:
-    """The method that ranked parts make; `defaults` fill the single places that nobody takes."""
+    """The method that ranked parts make; `defaults` fill the axes that need exactly one part and have none."""
     said: list[str] = []
     kept: list[tuple[int, Part, str]] = []
-    # The same part twice: equal ones are one; at the same rank with other parameters, nobody can know what is meant.
+    # The same part twice: equal ones count once; other parameters at the same rank are ambiguous.
     for rank, part, origin in ranked:
         twin = next((k for k in kept if k[1].key == part.key), None)
         if twin is None:

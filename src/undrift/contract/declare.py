@@ -128,7 +128,7 @@ def read(
     message: Any,
     plan: Plan,
     conceal: Conceal,
-    told: Mapping[str, Any] | None = None,
+    server_message: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A fresh copy of a message, checked against its declaration, without private entries. Names that were declared
     may be absent (a broadcast that has nothing to say yet); names that were not are refused."""
@@ -142,14 +142,14 @@ def read(
             out[name] = declared[name].read(message[name], plan, conceal)
         except Malformed as wrong:
             raise Malformed(f"{part}'s {name!r} {wrong}") from None
-        if isinstance(declared[name], Numbers) and told is not None:
-            sent = {client for value in told.values() if isinstance(value, dict) for client in value}
+        if isinstance(declared[name], Numbers) and server_message is not None:
+            sent = {client for value in server_message.values() if isinstance(value, dict) for client in value}
             if foreign := sorted(set(out[name]) - sent):
                 raise Malformed(f"{part}'s {name!r} speaks of client {foreign[0]}, whose model it was not sent")
     return out
 
 
-def weight_in_bytes(declared: Declaration, plan: Plan) -> int:
+def size_in_bytes(declared: Declaration, plan: Plan) -> int:
     return 4 * sum(kind.floats(plan) for kind in declared.values())
 
 
@@ -160,10 +160,10 @@ def finite(value: Any, size: int) -> torch.Tensor:
         raise Malformed(f"has shape {tuple(value.shape)} instead of ({size},)")
     if not value.is_floating_point():
         raise Malformed(f"has dtype {value.dtype} instead of float32")
-    value = value.detach().to(device="cpu", dtype=torch.float32, copy=True)
-    if not (math.isfinite(value.sum()) or torch.isfinite(value).all()):  # the sum is ten times cheaper, and NaN shows
+    copy: torch.Tensor = value.detach().to(device="cpu", dtype=torch.float32, copy=True)
+    if not (math.isfinite(copy.sum()) or torch.isfinite(copy).all()):  # the sum is ten times cheaper, and NaN shows
         raise Malformed("has a value that is not finite")
-    return value
+    return copy
 
 
 def by_client(value: Any, most: int) -> list[tuple[int, Any]]:

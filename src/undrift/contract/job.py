@@ -202,7 +202,9 @@ class Job:
         stream = self.stream(purpose)
         x, y = self._data.rows(on)
         for _ in range(epochs):
-            for index in torch.randperm(len(y), generator=stream).split(self.plan.batch) if len(y) else ():
+            order = torch.randperm(len(y), generator=stream)
+            for at in range(0, len(y), self.plan.batch):
+                index = order[at : at + self.plan.batch]
                 yield self._data.runtime.network_input(x[index]), y[index]
 
     def replica(self, vector: torch.Tensor) -> Replica:

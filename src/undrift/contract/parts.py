@@ -1,8 +1,8 @@
-"""The contract: the six axes of a method and their hooks.
+"""The contract: the axes of a method and their hooks.
 
 A method is a composition of parts. A part is a frozen dataclass whose fields are its configuration; it derives from
-one axis class (or several) and defines the hooks it needs. The engine looks once which hooks a part defines; what is
-not defined costs nothing. A part keeps no hidden state: what must last is returned by a hook (`init_client`,
+one axis class (or several) and defines the hooks it needs. The engine looks up once which hooks a part defines: a hook
+that is not defined costs nothing. A part keeps no hidden state: what must last is returned by a hook (`init_client`,
 `after_training`) or assigned to `server.memory`, and the engine copies, stages, checkpoints and sends it.
 
 Order of one round (docs/design.md has the table):
@@ -14,7 +14,7 @@ Order of one round (docs/design.md has the table):
              after_training · personal_models
     server   weights · combine · receive · step · evaluated
 
-Nobody subclasses a part, and parts never import each other.
+Parts are final: they are composed, never subclassed, and never import each other.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Weighting(Part):
     axis = "weighting"
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
-        """One raw, non-negative number per reply; the engine normalises them (ALGORITHMS 0.2)."""
+        """One raw, non-negative number per reply; the engine normalises them."""
         raise NotImplementedError
 
 

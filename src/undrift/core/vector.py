@@ -1,12 +1,14 @@
 """A model as one flat float32 vector θ = [P | F].
 
 P holds the trainable parameters; F the frozen ones and the persistent floating buffers (BatchNorm statistics).
-Integer buffers travel apart. The module's tensors are *views* into the vector, so loading a model is one copy, SGD is
+Integer buffers are sent separately. The module's tensors are *views* into the vector, so loading a model is one copy, SGD is
 a few vector operations, and averaging, mixing and control variates never see a module.
 
-The traps (each was met): a view is lost silently when somebody replaces a tensor (`.double()`,
-`.to(memory_format=…)`, `load_state_dict(assign=True)`), so `Flat.intact` is asserted once per client; the head is the
-last module *executed* whose output is the logits, not the last one registered; lazy modules need one forward first.
+Three traps, each met in practice:
+- A view is lost silently when code replaces a tensor (`.double()`, `.to(memory_format=…)`, `load_state_dict(assign=True)`),
+  so `Flat.intact` is asserted once per client.
+- The head is the last module *executed* whose output is the logits, not the last one registered.
+- Lazy modules need one forward pass first.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a model lies in its vector, and what the dry run found out about the network."""
+    """Where each tensor of a model lies in its vector, and what one forward pass showed about the network."""
 
     entries: tuple[Entry, ...]
     integers: tuple[str, ...]
@@ -57,7 +59,6 @@ class Layout:
     modules: tuple[tuple[str, str], ...] = ()  # (name, class name) of the leaf modules, in order of execution
     norms: frozenset[str] = frozenset()  # names of normalisation modules
     head: str | None = None  # the module whose output is the logits
-    head_bias: bool = False
     batchnorm_needs_two: bool = False  # BatchNorm would see one value per channel in a batch of one sample
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -114,10 +115,9 @@ class Flat:
         if not trained:
             raise BadRequest("the model has no trainable parameter; there is nothing to learn")
         nP = next((e.start for e in entries if e.kind != "parameter"), at)
-        head_module = dict(self.module.named_modules()).get(head) if head is not None else None
         self.layout = Layout(
             tuple(entries), tuple(name for name, _ in integers), nP, at, modules, norms, head,
-            getattr(head_module, "bias", None) is not None, batchnorm_needs_two, tuple(notes),
+            batchnorm_needs_two, tuple(notes),
         )  # fmt: skip
         self.vector = torch.empty(at, dtype=torch.float32, device=device)
         self.P = self.vector[:nP]
@@ -180,7 +180,8 @@ class Flat:
         module = dict(self.module.named_modules())[self.layout.head]
         if isinstance(module, nn.Conv2d):
             features = features[:, :, None, None]
-        return module(features).flatten(1)
+        logits: torch.Tensor = module(features)
+        return logits.flatten(1)
 
     def intact(self) -> bool:
         """Whether the module's tensors, as it holds them now, still are views of the vector."""

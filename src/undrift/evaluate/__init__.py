@@ -1,4 +1,4 @@
-"""Judging models: metrics of one set of logits, and who is judged on what."""
+"""Evaluation: metrics of a set of logits, the stages of a round, diagnostics, and views over recorded curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's options ask of evaluation: your own metrics, diagnostics, another data set to be told apart."""
+"""What a run's options ask of evaluation: your own metrics, diagnostics, and another data set for out-of-distribution detection."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ WINDOW, WITHIN = 10, 0.01
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over the rounds: one row per judged round, one column per client (one column for the global model). What
-    was not judged is NaN."""
+    """A metric over the rounds: one row per evaluated round, one column per client (one column for the global model). What
+    was not evaluated is NaN."""
 
     rounds: np.ndarray  # numbers of the rounds, from 0
     clients: tuple[int | None, ...]
@@ -30,7 +30,7 @@ class Curve:
 
     @property
     def mean(self) -> np.ndarray:
-        """Over the clients judged in a round."""
+        """Over the clients evaluated in a round."""
         return np.array([np.mean(row[~np.isnan(row)]) if not np.isnan(row).all() else math.nan for row in self.values])
 
     @property
@@ -101,7 +101,7 @@ def std_after_convergence(values: Values, window: int = WINDOW, within: float = 
 
 
 def rounds_until(rounds: Sequence[int], values: Values, epsilon: float) -> int | None:
-    """How many rounds it took to reach ε for the first time (among the judged ones); None: never."""
+    """How many rounds it took to reach ε for the first time (among the evaluated ones); None: never."""
     reached = np.flatnonzero(np.asarray(values, dtype=float) >= epsilon)
     return int(rounds[int(reached[0])]) + 1 if len(reached) else None
 
@@ -143,9 +143,9 @@ def protocols(rows: Rows, thresholds: Sequence[float]) -> list[list[str]]:
     def lasting(count: int) -> Callable[[Curve], str]:
         return lambda one: f"{last(one.mean, count)}" + (f" ({len(one)} only)" if len(one) < count else "")
 
-    line("last 50 judged rounds", lasting(50))
-    line("last 10 judged rounds", lasting(10))
-    line("all judged rounds", lambda one: str(all_rounds(one.mean)))
+    line("last 50 evaluated rounds", lasting(50))
+    line("last 10 evaluated rounds", lasting(10))
+    line("all evaluated rounds", lambda one: str(all_rounds(one.mean)))
     line(f"largest std of {WINDOW} neighbours", lambda one: f"{100 * rolling_std(one.mean).max():.2f}" if len(one) >= WINDOW
          else "—")  # fmt: skip
     line(f"std once {WINDOW}-round means stay within {WITHIN:g}", converged)

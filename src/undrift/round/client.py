@@ -69,7 +69,7 @@ class ClientRound:
             if defines(one.part, "hold_out"):
                 held_out.append(one.part.hold_out(one.job))
         if held_out:
-            self.data.hold_out(torch.cat(held_out).unique())
+            self.data.hold_out(torch.unique(torch.cat(held_out)))
             for one in self.parts:
                 one.job.count()
         self.start = self.received
@@ -185,7 +185,7 @@ class ClientRound:
         return vector
 
     def with_own_entries(self, vector: torch.Tensor) -> torch.Tensor:
-        """Somebody's model as this client gets it: with its own private entries."""
+        """Another model as this client gets it: with the client's own private entries."""
         assert self.plan.private is not None
         return torch.where(self.plan.private, self.received.cpu(), vector)
 

@@ -23,8 +23,8 @@ class Order:
     "diagnose"     one piece of a diagnostic                            either
 
     `state_round` is the version of the client's state that the server has committed (None: never). The client must use
-    exactly that version. `keep_round` is the version in the oldest checkpoint that may still be resumed: whoever keeps
-    the states deletes only versions below it.
+    exactly that version. `keep_round` is the version in the oldest checkpoint that may still be resumed: the keeper
+    of the states deletes only versions below it.
     """
 
     work: str
@@ -35,7 +35,7 @@ class Order:
     server_messages: dict[str, Message] = field(default_factory=dict)  # by part
     state_round: int | None = None
     keep_round: int | None = None
-    state: Tree = None  # filled in by whoever keeps the states
+    state: Tree = None  # filled in by the keeper of the states (the store, or a site)
     evaluate_on: tuple[str, ...] = ()  # "own", "global": where the client's model is evaluated
     budget: int | None = None  # steps a slow client manages
     span: tuple[int, int] = (0, 0)  # "evaluate": samples of the test set; "diagnose": which diagnostic, which piece
@@ -66,7 +66,7 @@ class Reply:
     loss: float = float("nan")
     last: float = float("nan")
     client_messages: dict[str, Message] = field(default_factory=dict)  # by part
-    state: Tree = None  # taken out by whoever keeps the states
+    state: Tree = None  # taken out by the keeper of the states
     stateful: bool = False  # a new version of the state was written
     notes: list[tuple[str, str, str]] = field(default_factory=list)  # part, name, JSON
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # data -> metric -> value

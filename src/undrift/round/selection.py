@@ -57,7 +57,7 @@ class All:
 
 @dataclass(frozen=True)
 class Probability:
-    """Each client by itself with probability p; drawn again if nobody comes."""
+    """Each client by itself with probability p; drawn again if no client is chosen."""
 
     p: float
 

@@ -195,7 +195,7 @@ def why_left_out(order: Order, reply: Reply) -> str:
 
 
 def sound(vector: torch.Tensor, before: torch.Tensor) -> bool:
-    """Finite wherever it was finite before: buffers may hold ±inf by design."""
+    """Finite in every entry that was finite before: buffers may hold ±inf by design."""
     if math.isfinite(vector.sum()):  # ten times cheaper than looking at every entry, and NaN and inf always show in it
         return True
     finite = torch.isfinite(vector)

@@ -46,7 +46,7 @@ class LocalTraining:
         self.features, self.raw_gradient = runtime.wants("features"), runtime.wants("gradient")
         # The recorded loss is the raw one; where no hook touches it, it is the loss that is trained.
         self.plain = not (self.logits_hooks or self.sample_weights or self.loss_terms)
-        # Where nobody looks at the gradient it goes from autograd to the optimizer as it is, tensor by tensor.
+        # Where no part looks at the gradient it goes from autograd to the optimizer as it is, tensor by tensor.
         self.flat = bool(
             self.gradient_hooks or self.raw_gradient or self.update_masks or plan.clip is not None or self.rule.flat
         )

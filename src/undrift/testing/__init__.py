@@ -1,4 +1,4 @@
-"""The public battery for a part (`check`), and small federations and networks to test it with."""
+"""`check(part)` for your own parts, and small federations and networks to test them with."""
 
 from __future__ import annotations
 

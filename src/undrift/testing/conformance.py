@@ -1,7 +1,7 @@
-"""The battery behind `undrift.testing.check(part)`: what the conformance table demands of every shipped part.
+"""What `undrift.testing.check(part)` checks, and the conformance table demands of every shipped part.
 
-Every order is served twice with the process-wide generators in different places, everything a part is lent is compared
-with what it was before, and the run is repeated. What moves, or comes out differently, names the law that was broken.
+Every order is served twice with the process-wide generators in different states, everything a part is given is compared
+with what it was before, and the run is repeated. A difference names the law that was broken.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def watched_run(part: Part, federation: Toy, settings: dict[str, Any]) -> Outcom
     own = {"model": federation.model, "loss": federation.loss}
     setup = prepare(from_keywords({**QUICK, **own, **settings, "method": method(part)}), federation)
     store = RunStore(None)
-    engine = Watching(setup, store, part)
+    engine = Rehearsing(setup, store, part)
     loop = setup.loop(engine, store)
     with no_draws(part):
         server_state = loop.begin()
@@ -135,10 +135,10 @@ def generators() -> tuple[Any, bytes, bytes]:
     return random.getstate(), place, torch.get_rng_state().numpy().tobytes()
 
 
-class Watching(Engine):
+class Rehearsing(Engine):
     """Serves every order twice and compares."""
 
-    name = "watching"
+    name = "rehearsing"
 
     def __init__(self, setup: Setup, store: RunStore, part: Part) -> None:
         self.runtime, self.states, self.part = setup.runtime, store.states, part

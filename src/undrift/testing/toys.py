@@ -1,7 +1,7 @@
-"""For tests of parts, ours and yours: small federations, runs of parts, and the battery `check(part)`.
+"""For tests of parts: small federations and networks, runs of parts, and `check(part)`.
 
-`check` puts a part through what the conformance table demands of every shipped one and raises `Broken` with a sentence
-for the first law it breaks: no hidden state, no leaked view, only declared messages, weights that do not depend on the
+`check` demands of a part what the conformance table demands of every shipped one, and raises `Broken` with a sentence for
+the first law it breaks: no hidden state, no leaked view, only declared messages, weights that do not depend on the
 order of clients, draws only from its own streams.
 """
 
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from undrift.contract.parts import Part
+from undrift.core.determinism import one_thread
 from undrift.engine.inline import Inline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import Setup, prepare
@@ -43,7 +44,7 @@ class Outcome:
 
     @property
     def vector(self) -> torch.Tensor:
-        """The judged vector."""
+        """The evaluated vector."""
         return self.server_state.evaluated
 
     @property
@@ -112,7 +113,8 @@ def run_parts(
     setup = prepare(settings, federation)
     store = RunStore(folder, every=1)
     loop = setup.loop(Losing(Inline(setup.runtime, store.states), lose), store)
-    return Outcome(setup, loop.run(loop.begin()), store)
+    with one_thread():
+        return Outcome(setup, loop.run(loop.begin()), store)
 
 
 class Toy(Federation):
@@ -186,11 +188,12 @@ def small_network(features: int, classes: int, norm: bool = False, dropout: floa
 
 
 def check(part: Part, **options: Any) -> None:
-    """Put a part through the public battery (battery.py); raises `Broken` with the law it breaks. Options are those of
-    a run: `check(part, epochs=3)`."""
-    from undrift.testing import conformance as battery
+    """Check a part against the contract; raises `Broken` with the law it breaks. Options are those of a run:
+    `check(part, epochs=3)`."""
+    from undrift.testing import conformance
 
-    battery.check(part, **options)
+    with one_thread():  # two threads would cost more than they gain on a few dozen numbers
+        conformance.check(part, **options)
 
 
 __all__ = ["Broken", "Outcome", "check", "half_square", "quadratics", "run_parts", "small_network", "tiny"]

@@ -1,5 +1,5 @@
-"""What a diagnostic is: a frozen dataclass whose fields are its configuration. It looks at a round that has happened and
-says numbers (rows of `metrics`) and pictures (rows of `notes`). What is heavy it asks of the engine's workers."""
+"""A diagnostic is a frozen dataclass whose fields are its configuration. It looks at a finished round and records numbers
+(rows of `metrics`) and pictures (rows of `notes`). Heavy work goes to the engine's workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundView:
-    """One round, as it happened. θ^t is `before.vector`; the judged model after it is `after.judged`."""
+    """A finished round. θ^t is `before.vector`; the evaluated model after it is `after.evaluated`."""
 
     runtime: Runtime
     before: ServerState
@@ -87,7 +87,7 @@ class Diagnostic:
         """Refuse with a sentence what cannot be done in this run."""
 
     def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        """In the driver, after a judged round."""
+        """In the driver, after an evaluated round."""
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         """At a worker: one piece (`order.span[1]`) of what `look` asks for."""

@@ -1,4 +1,4 @@
-"""Which class the judged model takes for which, on the whole test set: {"labels": […], "counts": [[…]]}, rows the truth."""
+"""Confusion matrix of the evaluated model on the whole test set: {"labels": […], "counts": [[…]]}, one row per true class."""
 
 from __future__ import annotations
 

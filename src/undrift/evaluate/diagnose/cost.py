@@ -1,4 +1,4 @@
-"""What a round costs: floating-point operations and bytes (ALGORITHMS E.4).
+"""What a round costs: floating-point operations and bytes.
 
     flops         of a participant: its whole round once more under PyTorch's counter, which sees matrix products and
                   convolutions, forward and backward, of the training and of everything the parts add (twins, replicas,

@@ -1,4 +1,4 @@
-"""Work that PyTorch's own counter of floating-point operations does not see. Imported when somebody asks for it."""
+"""Work that PyTorch's own counter of floating-point operations does not see. Imported only when it is used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What the head sees. `effective_rank` of the feature covariance: exp of the entropy of its normalised eigenvalues, i.e. how
-many directions the features really use (k equally strong ones give k). Of the judged model and of every participant's
+many directions the features really use (k equally strong ones give k). Of the evaluated model and of every participant's
 trained model, on the first `samples` of the test set: local training on few classes makes it fall (dimension collapse).
 """
 

@@ -1,4 +1,4 @@
-"""Where the gradients point, at the model θ^t the round began with (ALGORITHMS E.3).
+"""Where the gradients point, at the model θ^t the round began with.
 
     gradient_norm_squared   ‖∇F(θ^t)‖², F the loss on all clients' training data
     sampling_gap            δ: ‖∇L̃_k − ∇L_k‖ per client of the cohort, and the largest; L̃ is the loss under the method's
@@ -86,7 +86,7 @@ class Gradients(Diagnostic):
             found.number("alignment_code", torch.stack([cosine(v, mixed) for v in g]).mean())
 
     def order(self, seen: RoundView, client: int, own: Order | None) -> Order:
-        """At θ^t; a client of the cohort as it was told, so that its samples are weighed as they were."""
+        """At θ^t; a client of the cohort gets the messages of the round, so that its samples get the same weights."""
         size = int(seen.runtime.federation.sizes[client])
         if own is None:
             return Order("diagnose", seen.round, client, seen.before.vector, seen.before.integers, size=size)

@@ -1,4 +1,4 @@
-"""Sharpness: `hessian_top`, the largest eigenvalue of the Hessian of the judged model's loss on a seeded sample of all clients'
+"""Sharpness: `hessian_top`, the largest eigenvalue of the Hessian of the evaluated model's loss on a seeded sample of all clients'
 training data, by power iteration with Hessian-vector products.
 
 Power iteration finds the eigenvalue of largest *magnitude*; where that is negative, the iteration is repeated on H − λI,

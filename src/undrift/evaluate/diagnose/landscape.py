@@ -1,4 +1,4 @@
-"""The loss around the judged model along two random directions, after the last round (FLOOD, Fig 6; Li et al., 2018).
+"""The loss around the evaluated model along two random directions, after the last round (FLOOD, Fig 6; Li et al., 2018).
 
 A direction is drawn at random and *filter-normalised*: every filter (row of a weight) gets the length of the model's own
 filter, so that the picture does not depend on the scale of the weights; biases and normalisation parameters stay where

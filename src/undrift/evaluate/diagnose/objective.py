@@ -1,5 +1,5 @@
-"""FLIU's objective Σ (n_k/n)(F_k(θ_k) + F_k(Θ)) over the round's participants: θ_k is what a client holds when the round
-is over (L1), Θ the judged model, F_k the loss on the client's training data. For a plain method θ_k = Θ, and the
+"""FLIU's objective Σ (n_k/n)(F_k(θ_k) + F_k(Θ)) over the round's participants: θ_k is what a client uses when the round
+is over (L1), Θ the evaluated model, F_k the loss on the client's training data. For a plain method θ_k = Θ, and the
 objective is twice the training loss."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Can the judged model tell its own test data from another data set? `auroc:SCORE` and `fpr95:SCORE` for the seven scores
+"""Can the evaluated model distinguish its own test data from another data set? `auroc:SCORE` and `fpr95:SCORE` for the seven scores
 (larger is more in-distribution), data `ood`. 0.5 means that it cannot; fpr95 is the share of the other set that is let
 through where 95 % of the own test data are. The other set comes from `--ood NAME`, standardised as the training data."""
 
