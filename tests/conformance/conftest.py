@@ -30,7 +30,7 @@ class Row:
     """What is run, and where the battery must know better."""
 
     text: str
-    like_fedavg: str = ""  # why the judged model equals FedAvg's, where it does
+    like_fedavg: str = ""  # why the evaluated model equals FedAvg's, where it does
     model: str = "plain"  # the network that makes the method do something
     options: dict[str, Any] = field(default_factory=dict)
     other_name: bool = False  # of a row that has been through the battery: only the table looks at it

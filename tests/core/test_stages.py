@@ -11,7 +11,7 @@ from undrift.core.errors import BadRequest
 from undrift.testing import run_parts, small_network
 from undrift.testing import tiny as make_tiny
 
-# One mean, other models to other clients, another model judged than sent; tests/laws/test_methods.py has all plain names.
+# One mean, other models to other clients, another model evaluated than sent; tests/laws/test_methods.py has all plain names.
 PLAIN = ["fedavg", "fedmr(T1=0)", "fedexp"]
 
 
@@ -34,13 +34,13 @@ def test_for_a_personal_method_clients_hold_something_of_their_own(tiny, method)
     assert len({value for (t, _), value in run.metrics("L1", "global", "loss").items() if t == 2}) > 1
 
 
-def test_l1_and_l2_are_judged_every_so_often_and_at_the_last_round_g_always(tiny):
+def test_l1_and_l2_are_evaluated_every_so_often_and_at_the_last_round_g_always(tiny):
     run = run_parts("fedavg", tiny, rounds=5, evaluate_every=2)
     assert sorted({t for t, _ in run.metrics("L2", "own")}) == [1, 3, 4]
     assert sorted({t for t, _ in run.metrics("G", "global")}) == [0, 1, 2, 3, 4]
 
 
-def test_only_participants_are_judged_unless_all_are_asked_for(tiny):
+def test_only_participants_are_evaluated_unless_all_are_asked_for(tiny):
     cohort = run_parts("fedavg", tiny, cohort=2, rounds=4, evaluate_every=1)
     assert all(len([k for t, k in cohort.metrics("L1", "own") if t == round]) == 2 for round in range(4))
     every = run_parts("fedavg", tiny, cohort=2, rounds=4, evaluate_every=1, evaluate_clients="all")
@@ -150,7 +150,7 @@ def test_a_mixture_is_a_module_too(tiny, tmp_path):
     assert result.personal(1)(tiny.test_x).shape == (len(tiny.test_y), 3)
 
 
-def test_the_exported_model_is_the_judged_one(tiny, tmp_path):
+def test_the_exported_model_is_the_evaluated_one(tiny, tmp_path):
     import safetensors.torch
 
     result = ud.run("fedexp", tiny, model=tiny.model, rounds=2, out=tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Newcomers: clients held out of training, judged with the global model and after fine-tuning it."""
+"""Newcomers: clients held out of training, evaluated with the global model and after fine-tuning it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_unseen_clients_keep_their_data_and_the_others_theirs():
     assert held.total == sum(len(whole.rows(k)) for k in stayed)
 
 
-def test_newcomers_never_train_and_are_judged_at_g_and_after_fine_tuning():
+def test_newcomers_never_train_and_are_evaluated_at_g_and_after_fine_tuning():
     result = ud.run("fedavg", **SHARED, unseen=0.2)
     cohorts = result.rows("SELECT cohort FROM rounds")
     assert all(cohort == str(list(range(8))) for (cohort,) in cohorts)
@@ -60,14 +60,14 @@ def test_unseen_clients_do_not_change_the_run_of_the_others(tiny):
     assert torch.equal(a.vector, b.vector)
 
 
-def test_with_private_entries_newcomers_are_judged_after_fine_tuning_only():
+def test_with_private_entries_newcomers_are_evaluated_after_fine_tuning_only():
     result = ud.run("fedper", **SHARED, unseen=0.2)
     assert "G" not in result.summary["unseen"]
     assert result.summary["unseen"]["L2"]["clients"] == 2
 
 
 def test_fine_tuning_is_the_runs_own_training_on_the_newcomers_data(tiny):
-    """From the judged model, as many epochs, the run's rate: loss on its own data falls."""
+    """From the evaluated model, as many epochs, the run's rate: loss on its own data falls."""
     clients = [tiny.train(k) + (tiny.train(k)) for k in range(4)]  # tested on what it tunes on
     federation = ud.Federation.from_clients(clients, labels=["a", "b", "c"], unseen=0.25)
     run = run_parts("fedavg", federation, model=lambda: small_network(5, 3), epochs=5)
@@ -98,7 +98,7 @@ def test_unseen_is_refused_for_a_federation_that_has_none(tiny):
         run_parts("fedavg", tiny, unseen=0.2)
 
 
-def test_domains_are_judged_each_and_pooled():
+def test_domains_are_evaluated_each_and_pooled():
     from undrift.data.dataset import DataSet
 
     draw = np.random.default_rng(0)

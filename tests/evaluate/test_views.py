@@ -24,7 +24,7 @@ def test_a_curve_is_what_was_recorded(result):
     assert found.mean.tolist() == [value for (value,) in rows]
 
 
-def test_the_mean_over_clients_is_over_those_judged_in_the_round(result):
+def test_the_mean_over_clients_is_over_those_evaluated_in_the_round(result):
     found = result.curve("L2", "own")
     assert found.rounds.tolist() == [1, 3, 5, 7, 9, 11]
     assert found.values.shape == (6, 4)
@@ -59,7 +59,7 @@ def test_the_std_after_convergence_states_where_it_begins():
 
 def test_rounds_until_epsilon_count_from_one_and_may_never_come():
     assert views.rounds_until([0, 1, 2], [0.2, 0.6, 0.5], 0.5) == 2
-    assert views.rounds_until([4, 9], [0.2, 0.9], 0.5) == 10  # judged every fifth round
+    assert views.rounds_until([4, 9], [0.2, 0.9], 0.5) == 10  # evaluated every fifth round
     assert views.rounds_until([0, 1], [0.2, 0.3], 0.5) is None
 
 

@@ -30,7 +30,7 @@ def lazy(function=load, sizes=(20,) * 12, **options):
 
 
 @pytest.mark.parametrize(("method", "engine"), [("fedavg", "inline"), ("fliu", "inline"), ("fliu", "processes")])
-def test_a_function_of_clients_trains_and_judges_as_the_same_clients_in_a_list(method, engine):
+def test_a_function_of_clients_trains_and_evaluates_as_the_same_clients_in_a_list(method, engine):
     """The two federations differ in the server's test set alone, which no training looks at."""
     listed = ud.Federation.from_clients([load(client) for client in range(12)])
     first = ud.run(method, listed, engine="inline", **SETTINGS)
