@@ -1,4 +1,4 @@
-"""The site: `make docs`. Pages are the Markdown files of docs/ as they are, and those that make_pages.py writes."""
+"""Sphinx configuration of `make docs`. Pages are the Markdown files of docs/ and those that make_pages.py writes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ METHODS: list[str] = []
 
 
 def contents() -> str:
-    """Trees of contents. They are not typed into index.md, where a git host would show them as code."""
+    """The tables of contents. They are not in index.md, because a git host would show them as code."""
     trees = [f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```"
              for caption, names in CONTENTS.items()]  # fmt: skip
     return "\n\n".join(trees)
 
 
 def read(app: Any, page: str, source: list[str]) -> None:
-    """A page as the site needs it: links that hold there, and what a git host could not show."""
+    """Adapt a page to the site: its links, and what a git host cannot show."""
     if page.startswith("generated/"):
         return
     text = make_pages.relinked(source[0], (make_pages.DOCS / page).parent)

@@ -1,7 +1,7 @@
-"""Pages of the site that are not files of docs/: one per published method, the examples, CONTRIBUTING and CHANGELOG.
+"""Write the pages of the site that are not files of docs/: one per method, the examples, CONTRIBUTING and CHANGELOG.
 
-`make docs` writes them to docs/generated before Sphinx reads anything. What they say comes from `undrift methods --json`
-and from files of the repository, so nothing is typed twice.
+`make docs` writes them to docs/generated before Sphinx starts. Their content comes from `undrift methods --json` and from
+files of the repository, so nothing is typed twice.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ PERSONAL = {
 
 
 def write() -> list[str]:
-    """Write all pages again and give the names of the methods."""
+    """Write all pages and return the names of the methods."""
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "methods").mkdir(parents=True)
-    found = methods()
-    for one in found:
-        (PAGES / "methods" / f"{one['name']}.md").write_text(method_page(one))
+    described = methods()
+    for method in described:
+        (PAGES / "methods" / f"{method['name']}.md").write_text(method_page(method))
     (PAGES / "contributing.md").write_text(relinked((ROOT / "CONTRIBUTING.md").read_text(), ROOT))
     (PAGES / "changelog.md").write_text(relinked((ROOT / "CHANGELOG.md").read_text(), ROOT))
     (PAGES / "examples.md").write_text(examples_page())
-    return [one["name"] for one in found]
+    return [method["name"] for method in described]
 
 
 def methods() -> list[dict[str, Any]]:
+    """What `undrift methods --json` prints."""
     from undrift.cli import command
 
     printed = io.StringIO()
@@ -55,25 +56,25 @@ def methods() -> list[dict[str, Any]]:
     return json.loads(printed.getvalue())
 
 
-def method_page(one: dict[str, Any]) -> str:
-    name, costs = one["name"], one["costs"]
-    call = f"{name}({', '.join(f'{k}={v}' for k, v in list(one['parameters'].items())[:1])})"
+def method_page(method: dict[str, Any]) -> str:
+    name, costs = method["name"], method["costs"]
+    call = f"{name}({', '.join(f'{k}={v}' for k, v in list(method['parameters'].items())[:1])})"
     call = call.removesuffix("()") if "none" not in call else name
     blocks = [
         f"# {name}",
-        one["what"],
-        f"*{one['paper']}.* Parts: {listed(one['parts']) or 'none beyond plain averaging'}."
-        + (f" It prefers {listed(one['prefers'])} where nothing else is named." if one["prefers"] else ""),
+        method["what"],
+        f"*{method['paper']}.* Parts: {listed(method['parts']) or 'none beyond plain averaging'}."
+        + (f" It uses {listed(method['prefers'])} if you name nothing else." if method["prefers"] else ""),
         f'```sh\nundrift run --method "{call}"\n```',
         f'```python\nimport undrift as ud\n\nresult = ud.run("{call}", rounds=20)\n```',
     ]
     blocks += [
         "## What it computes",
-        *map(about, one["about"] or ["The mean of the clients' models, weighted by size."]),
+        *map(about, method["about"] or ["The mean of the clients' models, weighted by size."]),
     ]
     blocks.append("## Parameters")
-    if one["parameters"]:
-        blocks.append(table(["name", "default"], [[f"`{k}`", f"`{v}`"] for k, v in one["parameters"].items()]))
+    if method["parameters"]:
+        blocks.append(table(["name", "default"], [[f"`{k}`", f"`{v}`"] for k, v in method["parameters"].items()]))
     else:
         blocks.append("None.")
     blocks += [
@@ -81,29 +82,29 @@ def method_page(one: dict[str, Any]) -> str:
         "\n".join(
             [
                 "- The model after local training, without the entries that stay private.",
-                *(f"- `{text.partition(': ')[0]}`: {text.partition(': ')[2]}" for text in one["sends"]),
+                *(f"- `{text.partition(': ')[0]}`: {text.partition(': ')[2]}" for text in method["sends"]),
                 "- The number of samples and steps, and the mean training loss.",
             ]
         ),
         "Beside the model a site receives "
-        + ("; ".join(one["receives"]) or "nothing")
+        + ("; ".join(method["receives"]) or "nothing")
         + ". "
         + PERSONAL[costs["rebuilt"]],
         "## What it costs",
-        "Per client and round, counted on a tiny federation once the method's schedule is on "
+        "Per client and round, counted on a tiny federation while the method's schedule is active "
         "([all methods](/methods.md), [in seconds](/results/costs.md)).",
-        table(["", "counted"], bill(one)),
-        "## What speaks for it",
-        "Its laws are tests: " + ", ".join(f"`tests/laws/{file}.py`" for file in one["laws"]) + ".",
+        table(["", "counted"], cost_rows(method)),
+        "## Evidence",
+        "Laws that are tested: " + ", ".join(f"`tests/laws/{file}.py`" for file in method["laws"]) + ".",
     ]
-    said = [f"- {finding['sentence']} ({finding['where']})" for finding in one["findings"]]
-    said = [re.sub(r"docs/(results/\S+?\.md)", r"[\1](/\1)", line) for line in said]
-    blocks.append("Controls say:\n\n" + "\n".join(said) if said else "Its controls are not measured yet.")
+    findings = [f"- {finding['sentence']} ({finding['where']})" for finding in method["findings"]]
+    findings = [re.sub(r"docs/(results/\S+?\.md)", r"[\1](/\1)", line) for line in findings]
+    blocks.append("Controls:\n\n" + "\n".join(findings) if findings else "Controls have not been measured yet.")
     return "\n\n".join(blocks) + "\n"
 
 
-def bill(one: dict[str, Any]) -> list[list[str]]:
-    costs = one["costs"]
+def cost_rows(method: dict[str, Any]) -> list[list[str]]:
+    costs = method["costs"]
     per_epoch = f" + {costs['passes_per_epoch']:g} per epoch" if costs["passes_per_epoch"] else ""
     rows = [
         ["passes over the client's data beyond training", f"{costs['passes']:g}{per_epoch}"],
@@ -113,11 +114,11 @@ def bill(one: dict[str, Any]) -> list[list[str]]:
         ["bytes of state that the client keeps", f"{costs['state']:,}"],
         ["bytes that the server keeps per client", f"{costs['shelf']:,}"],
     ]
-    return [*rows, ["data at the server", "a proxy set"]] if one["needs_proxy"] else rows
+    return [*rows, ["data at the server", "a proxy set"]] if method["needs_proxy"] else rows
 
 
 def about(text: str) -> str:
-    """A part's docstring: its first line as a heading."""
+    """A part's docstring with its first line as a heading."""
     first, _, rest = text.partition("\n")
     return f"### {first.rstrip('.')}\n\n{rest.strip(chr(10))}".rstrip()
 
@@ -133,7 +134,7 @@ def examples_page() -> str:
 
 
 def relinked(text: str, folder: Path) -> str:
-    """Links to files as they stand in `folder`, made into links that hold on the site."""
+    """Turn links that are relative to `folder` into links of the site."""
 
     def on_site(match: re.Match[str]) -> str:
         target, _, anchor = match[1].partition("#")
@@ -141,12 +142,12 @@ def relinked(text: str, folder: Path) -> str:
         if not target or ":" in target or target.startswith("/") or not file.exists():
             return match[0]
         if file in MOVED:
-            place = MOVED[file]
+            address = MOVED[file]
         elif file.is_relative_to(DOCS):
-            place = f"/{file.relative_to(DOCS)}"
+            address = f"/{file.relative_to(DOCS)}"
         else:
-            place = f"/../{file.relative_to(ROOT)}"
-        return f"]({place}{'#' if anchor else ''}{anchor})"
+            address = f"/../{file.relative_to(ROOT)}"
+        return f"]({address}{'#' if anchor else ''}{anchor})"
 
     return re.sub(r"\]\(([^)\s]+)\)", on_site, text)
 

@@ -1,8 +1,8 @@
 """Comparing methods: same federations, same cohorts, same start, several seeds.
 
 The script runs FedAvg and SCAFFOLD on three skewed federations and prints mean ± std, the rank, and the paired
-difference to the first method with its 95 % interval. FedProx with μ = 0 is in the table as a control: it is FedAvg.
-A page with the curves is written beside the runs.
+difference to the first method with its 95 % interval. FedProx with μ = 0 is a control: it equals FedAvg. The script writes
+a page with the curves beside the runs.
 
     python examples/comparing.py [FOLDER]
 """
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(Path(sys.argv[1]))
     else:
-        with tempfile.TemporaryDirectory() as place:
-            main(Path(place))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

@@ -1,7 +1,7 @@
 """Your own data: one (x, y) pair per client.
 
-Three schools have collected handwritten digits. No school has all ten, and the amounts differ. The script prints who
-holds what, the usual table, and the accuracy of every school's personal model on its own test data and on everybody's.
+Three schools have collected handwritten digits. No school has all ten, and the amounts differ. The script prints each
+school's digits, the table of the run, and the accuracy of each school's personal model on its own test data and on all.
 
     python examples/own_data.py
 """
@@ -22,17 +22,17 @@ def schools() -> list[tuple[np.ndarray, np.ndarray]]:
     x, y = (digits.images[:, None] / 16).astype(np.float32), digits.target
     rows: list[list[int]] = [[] for _ in SCHOOLS]
     for row, digit in enumerate(y):
-        wrote = [number for number, own in enumerate(SCHOOLS.values()) if digit in own]
-        rows[wrote[row % len(wrote)]].append(row)  # digits that two schools wrote are shared out in turn
-    return [(x[own], y[own]) for own in rows]
+        writers = [number for number, digits_of_school in enumerate(SCHOOLS.values()) if digit in digits_of_school]
+        rows[writers[row % len(writers)]].append(row)  # digits that two schools wrote go to them in turn
+    return [(x[own_rows], y[own_rows]) for own_rows in rows]
 
 
 def main() -> None:
-    # A client without test data of its own gives a fifth of its samples: `test_share=0.2`.
+    # Without test data, a fifth of each client's samples becomes its test set: `test_share=0.2`.
     federation = ud.Federation.from_clients(schools(), name="schools", labels=[str(c) for c in range(10)], seed=0)
     for number, school in enumerate(SCHOOLS):
-        held = federation.counts(number)
-        print(f"{school}: {federation.sizes[number]} to train on, digits {[c for c in range(10) if held[c]]}")
+        counts = federation.counts(number)
+        print(f"{school}: {federation.sizes[number]} to train on, digits {[c for c in range(10) if counts[c]]}")
     print(f"{len(federation.test_y)} to test on")
 
     result = ud.run("fliu", federation, model="mlp(32)", rounds=8, cohort=1.0, out=False)

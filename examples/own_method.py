@@ -1,8 +1,8 @@
 """Your own method: one part, one hook.
 
-FedAvg weighs a client by its number of samples, FedAvg-uniform weighs all clients the same. `Power` is everything
-between: p_k ∝ n_k^power. The script checks the part against the contract and prints two laws: power 1 is FedAvg and
-power 0 is FedAvg-uniform, bit for bit. Then it composes the part with SCAFFOLD.
+FedAvg weighs a client by its number of samples, FedAvg-uniform weighs all clients equally. `Power` interpolates between
+them: p_k ∝ n_k^power. The script checks the part against the contract and prints two laws: power 1 is FedAvg and power 0
+is FedAvg-uniform, bit for bit. Then it composes the part with SCAFFOLD.
 
     python examples/own_method.py
 """
@@ -10,6 +10,7 @@ power 0 is FedAvg-uniform, bit for bit. Then it composes the part with SCAFFOLD.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -23,14 +24,14 @@ SETTINGS = {"model": "mlp(16)", "rounds": 4, "cohort": 0.5, "out": False}
 class Power(ud.parts.Weighting):
     """p_k ∝ n_k^power. The engine normalises what `weights` returns."""
 
-    power: float = 0.5
+    power: Annotated[float, ud.parts.Range(least=0)] = 0.5
 
     def weights(self, server: ud.parts.Server, replies: ud.parts.Replies) -> torch.Tensor:
         return torch.tensor(replies.n, dtype=torch.float64) ** self.power
 
 
 def main() -> None:
-    check(Power())  # raises with the law that is broken: no hidden state, no order of clients, only declared messages
+    check(Power())  # raises if a law is violated: no hidden state, no order of clients, only declared messages
 
     federation = ud.federate("digits", ud.partition.quantity_skew(0.5), clients=8, seed=0)
 

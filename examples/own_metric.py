@@ -1,8 +1,8 @@
 """Your own metric: a function of (logits, y) that returns one number.
 
-It is recorded wherever accuracy is: for the global model (G) and for every evaluated client (L1, L2). The script
-prints accuracy and top-two accuracy side by side, per stage, and how many recorded pairs there are. The right class is
-among the first two at least as often as it is the first.
+It is recorded together with accuracy: for the global model (G) and for every evaluated client (L1, L2). The script prints
+accuracy and top-two accuracy per stage, and the number of recorded pairs. Top-two accuracy is at least as high as
+accuracy in every pair.
 
     python examples/own_metric.py
 """

@@ -1,7 +1,7 @@
 """Your own network: any nn.Module that returns logits.
 
-The script trains a small convolutional network with SCAFFOLD and takes the final model back as a plain module.
-It prints the recorded accuracy and the one that the module has on the same test set: they are equal.
+The script trains a small convolutional network with SCAFFOLD and gets the final model as a plain module. It prints the
+recorded accuracy and the accuracy of that module on the same test set: they are equal.
 
     python examples/own_model.py
 """
@@ -28,15 +28,15 @@ class Net(nn.Module):
 
 def main() -> None:
     federation = ud.federate("digits", ud.partition.dirichlet(0.3), clients=8, seed=0)
-    # The class is enough: it is made once, after seeding, so the same seed gives the same start.
+    # Give the class: Undrift creates the network once, after seeding, so the same seed gives the same start.
     result = ud.run("scaffold", federation, model=Net, rounds=6, cohort=0.5, out=False)
     print(result.table())
 
     model = result.model
     with torch.no_grad():
-        # Images lie as height × width × channels; a network gets channels first.
-        guesses = model(federation.test_x.permute(0, 3, 1, 2)).argmax(1)
-    by_hand = (guesses == federation.test_y).double().mean().item()
+        # Images are stored as height × width × channels. A network gets channels first.
+        predictions = model(federation.test_x.permute(0, 3, 1, 2)).argmax(1)
+    by_hand = (predictions == federation.test_y).double().mean().item()
     print(f"{type(model).__name__} with {sum(p.numel() for p in model.parameters())} parameters")
     print(f"recorded {result.accuracy:.4f}, by hand {by_hand:.4f}")
 

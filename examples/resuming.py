@@ -1,7 +1,7 @@
-"""Resuming: kill a run at any moment and go on.
+"""Resuming: kill a run at any moment and resume it.
 
-The script starts a run in a process of its own, kills it (kill -9) after its first checkpoints, resumes it, and runs the
-same settings once more without a disturbance. It prints the hash of both final models: they are equal.
+The script starts a run in a separate process, kills it (kill -9) after its first checkpoints and resumes it. Then it runs
+the same settings without a kill and prints the hash of both final models: they are equal.
 
     python examples/resuming.py [FOLDER]
 """
@@ -34,8 +34,8 @@ def main(folder: Path) -> None:
     print(f"killed with {len(checkpoints(disturbed))} checkpoints: {', '.join(checkpoints(disturbed))}")
 
     resumed = ud.resume(disturbed)  # on the command line: undrift resume FOLDER
-    ((said,),) = resumed.rows("SELECT detail FROM events WHERE kind = 'resumed'")
-    print(f"resumed {said}")
+    ((detail,),) = resumed.rows("SELECT detail FROM events WHERE kind = 'resumed'")
+    print(f"resumed {detail}")
 
     undisturbed = ud.run(**SETTINGS, out=folder / "undisturbed")
     for name, result in (("resumed", resumed), ("undisturbed", undisturbed)):
@@ -46,5 +46,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(Path(sys.argv[1]))
     else:
-        with tempfile.TemporaryDirectory() as place:
-            main(Path(place))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
