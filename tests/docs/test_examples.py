@@ -1,4 +1,4 @@
-"""Every example runs, and what it prints obeys the law that it shows."""
+"""Every example runs, and its output obeys the law that it demonstrates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def printed(tmp_path, monkeypatch, capsys):
-    """Run an example as `python examples/NAME.py FOLDER` does, in a folder of its own, and give what it prints."""
+    """Run an example as `python examples/NAME.py FOLDER` does, in a temporary folder, and return its output."""
 
     def run(name: str) -> str:
         monkeypatch.chdir(tmp_path)
@@ -26,7 +26,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
 
 def column(text: str, name: str) -> list[float]:
-    """A column of a printed table, means only."""
+    """A column of a printed table: the means."""
     lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
     start = next(i for i, line in enumerate(lines) if line[0] == "method" and name in line)
     at, rows = lines[start].index(name), lines[start + 2 :]
@@ -47,11 +47,11 @@ def test_own_data(printed):
     text = printed("own_data")
     sizes = [int(n) for n in re.findall(r"(\d+) to (?:train|test) on", text)]
     assert len(sizes) == 4
-    assert sum(sizes) == 1797  # every digit is held by one school, in training or in testing
+    assert sum(sizes) == 1797  # every digit belongs to one school, for training or for testing
     own = [float(value) for value in re.findall(r"([\d.]+)% on its own", text)]
     assert sum(own) / 3 == pytest.approx(column(text, "L1 Acc(L)")[0], abs=0.1)
-    everybody = [float(value) for value in re.findall(r"([\d.]+)% on all", text)]
-    assert all(mine > everyones for mine, everyones in zip(own, everybody, strict=True))
+    on_all = [float(value) for value in re.findall(r"([\d.]+)% on all", text)]
+    assert all(on_own_data > on_all_data for on_own_data, on_all_data in zip(own, on_all, strict=True))
 
 
 def test_own_model(printed):
@@ -90,10 +90,10 @@ def test_comparing(printed, tmp_path):
 
 def test_resuming(printed):
     text = printed("resuming")
-    kept, before = re.findall(
+    last_file, resumed_from = re.findall(
         r"killed with \d+ checkpoints: .*?(\d+)\.safetensors\nresumed .* round (\d+)$", text, re.M
     )[0]
-    assert 1 <= int(before) <= int(kept) < 30  # a file that the record does not name yet does not count
+    assert 1 <= int(resumed_from) <= int(last_file) < 30  # a file that the record does not list yet does not count
     ends = re.findall(r"^(\w+) +30 rounds, model (\w{16})$", text, re.MULTILINE)
     assert [name for name, _ in ends] == ["resumed", "undisturbed"]
     assert len({model for _, model in ends}) == 1

@@ -1,4 +1,4 @@
-"""What `make docs` and `make dist` rely on, without building either."""
+"""What `make docs` and `make dist` rely on, without a build."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def pages():
 
 
 @pytest.mark.parametrize("name", ["fedavg", "flood", "fedfomo"])
-def test_a_methods_page_says_all_that_the_command_says(pages, capsys, name):
+def test_a_methods_page_has_everything_that_the_command_prints(pages, capsys, name):
     assert command(["methods", name, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    page = pages.method_page(found)
-    for said in [found["what"], found["paper"], *found["parts"], *found["parameters"], *found["laws"]]:
-        assert said in page
-    for text in found["about"]:
+    method = json.loads(capsys.readouterr().out)
+    page = pages.method_page(method)
+    for text in [method["what"], method["paper"], *method["parts"], *method["parameters"], *method["laws"]]:
+        assert text in page
+    for text in method["about"]:
         assert text.partition("\n")[2].strip("\n") in page
-    assert len(re.findall(r"^- `\w+`: ", page, re.MULTILINE)) == len(found["sends"])
-    assert page.count(f"{found['costs']['model']:,}") == 2
+    assert len(re.findall(r"^- `\w+`: ", page, re.MULTILINE)) == len(method["sends"])
+    assert page.count(f"{method['costs']['model']:,}") == 2
 
 
-def test_links_hold_on_the_site_and_others_stay(pages):
+def test_links_are_adapted_to_the_site_and_others_stay(pages):
     text = "[a](docs/tutorial.md#x) [b](CHANGELOG.md) [c](https://example.org/d.md) [d](no-such-file.md) [e](#here) [f](LICENSE)"
     assert pages.relinked(text, ROOT) == (
         "[a](/tutorial.md#x) [b](/generated/changelog.md) [c](https://example.org/d.md) [d](no-such-file.md) [e](#here) "
@@ -52,7 +52,7 @@ def test_every_page_is_in_the_contents():
         assert name in ("index", "changelog") or f'"{name}"' in conf, name
 
 
-def test_the_wheel_takes_every_file_of_the_package_along():
+def test_the_wheel_contains_every_file_of_the_package():
     package = ROOT / "src" / "undrift"
     globs = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["undrift"]
     taken = {file for pattern in globs for file in package.glob(pattern)}
@@ -61,7 +61,7 @@ def test_the_wheel_takes_every_file_of_the_package_along():
     assert {file.suffix for file in other} >= {".css", ".js", ".toml", ".txt", ".typed"}
 
 
-def test_the_citation_names_the_version():
+def test_the_citation_has_the_version():
     import undrift
 
     assert f"\nversion: {undrift.__version__}\n" in (ROOT / "CITATION.cff").read_text()

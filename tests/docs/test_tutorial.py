@@ -1,4 +1,4 @@
-"""The tutorial's code runs as it is printed."""
+"""The tutorial's code runs as printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks() -> list[str]:
 
 @pytest.fixture(scope="module")
 def names():
-    """What the page's blocks leave behind, executed one after another."""
+    """The names that the page's blocks define, executed one after another."""
     page = sys.modules["tutorial"] = types.ModuleType("tutorial")  # dataclasses look their module up
     try:
         for block in blocks():
@@ -36,7 +36,7 @@ def names():
 def test_the_page_runs_from_top_to_bottom(names, capsys):
     assert names["calm"].accuracy > 0.2
     assert names["calm"].summary["model_sha256"] != names["plain"].summary["model_sha256"]
-    assert any("gives way" in said for said in names["together"].setup.method.notices)
+    assert any("gives way" in notice for notice in names["together"].setup.method.notices)
 
 
 def test_the_part_has_twenty_lines():
@@ -45,7 +45,7 @@ def test_the_part_has_twenty_lines():
     assert len([line for line in part if line.strip()]) <= 20
 
 
-def test_breaking_its_promise_is_noticed(names):
+def test_an_undeclared_message_is_refused(names):
     @dataclass(frozen=True)
     class Loud(Weighting):
         def after_training(self, job, scratch, state):
