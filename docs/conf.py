@@ -30,17 +30,30 @@ html_show_sphinx = False
 
 CONTENTS = {
     "Use it": ["tutorial", "generated/examples", "data", "evaluation", "methods", "deploy", "scale", "coming-from"],
-    "Look it up": ["api", "formats", "stability", "papers", "results/README", "results/tables", "results/controls",
-                   "results/costs", "results/who-survives", "results/odd-clients", "benchmarks"],
+    "Look it up": [
+        "api",
+        "formats",
+        "stability",
+        "papers",
+        "results/README",
+        "results/tables",
+        "results/controls",
+        "results/costs",
+        "results/who-survives",
+        "results/odd-clients",
+        "benchmarks",
+    ],
     "Work on it": ["design", "generated/contributing", "generated/changelog"],
-}  # fmt: skip
+}
 METHODS: list[str] = []
 
 
 def contents() -> str:
     """The tables of contents. They are not in index.md, because a git host would show them as code."""
-    trees = [f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```"
-             for caption, names in CONTENTS.items()]  # fmt: skip
+    trees = [
+        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```"
+        for caption, names in CONTENTS.items()
+    ]
     return "\n\n".join(trees)
 
 

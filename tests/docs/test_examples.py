@@ -76,8 +76,12 @@ def test_own_metric(printed):
     pairs, at_least = re.findall(r"(\d+) pairs, .* in (\d+)", text)[0]
     assert pairs == at_least
     assert re.findall(r"^(G|L1|L2) +on (\w+)", text, re.MULTILINE) == [
-        ("G", "global"), ("L1", "global"), ("L1", "own"), ("L2", "global"), ("L2", "own"),
-    ]  # fmt: skip
+        ("G", "global"),
+        ("L1", "global"),
+        ("L1", "own"),
+        ("L2", "global"),
+        ("L2", "own"),
+    ]
 
 
 def test_comparing(printed, tmp_path):

@@ -37,8 +37,13 @@ def after_20_rounds(odd):
 def test_the_clients_are_as_the_page_describes_them(odd):
     federation = odd.odd_federation(0)
     assert dict(zip(odd.OWNERS, federation.sizes)) == {
-        "ordinary": 60, "all wrong": 60, "one sample": 1, "ten times": 600, "noisy": 60, "one class": 60,
-    }  # fmt: skip
+        "ordinary": 60,
+        "all wrong": 60,
+        "one sample": 1,
+        "ten times": 600,
+        "noisy": 60,
+        "one class": 60,
+    }
     wrong = {odd.OWNERS[k]: int((federation.y != federation.clean_y)[federation.rows(k)].sum()) for k in range(11)}
     assert wrong == {"ordinary": 0, "all wrong": 60, "one sample": 0, "ten times": 0, "noisy": 24, "one class": 0}
     assert [odd.OWNERS[k] for k in range(11) if (federation.counts(k) > 0).sum() == 1] == ["one sample", "one class"]
