@@ -45,16 +45,18 @@ def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[st
     brings = list(brings)
     keys = [part.key for part in brings] or list(evidence.PLAIN)
     return {
-        "axes": sorted({axis for part in brings for axis in axes_of(part)}), "parts": [part.key for part in brings],
+        "axes": sorted({axis for part in brings for axis in axes_of(part)}),
+        "parts": [part.key for part in brings],
         "prefers": [part.key for part in prefers],
         "sends": [f"{n}: {kind}" for part in brings for n, kind in part.uplink.items()],
         "receives": [f"{n}: {kind}" for part in brings for n, kind in part.downlink.items()],
         "keeps_state": any(defines(part, "init_client") for part in brings),
         "needs_proxy": any("proxy" in part.needs for part in brings),
-        "costs": None, "laws": sorted({evidence.laws(key) for key in keys}),
+        "costs": None,
+        "laws": sorted({evidence.laws(key) for key in keys}),
         "findings": [asdict(finding) for finding in evidence.FINDINGS.get(text, ())],
         "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
-    }  # fmt: skip
+    }
 
 
 def parameters(factory: Any) -> dict[str, Any]:

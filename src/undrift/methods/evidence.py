@@ -18,7 +18,7 @@ SHARED = {
     "test_adaptive": ("server.fedadagrad", "server.fedadam", "server.fedyogi"),
     "test_dac": ("weighting.flood",),
     "test_fednolowe": ("weighting.uniform",),
-}  # fmt: skip
+}
 
 
 def laws(part: str) -> str:

@@ -48,9 +48,14 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
 def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
     """axis -> name -> part class."""
     modules: dict[str, Any] = {
-        "sampling": sampling, "objective": objectives, "personalize": personalize, "weighting": weighting,
-        "combine": combine, "server": server, "private": private,
-    }  # fmt: skip
+        "sampling": sampling,
+        "objective": objectives,
+        "personalize": personalize,
+        "weighting": weighting,
+        "combine": combine,
+        "server": server,
+        "private": private,
+    }
     return {axis: {name: getattr(module, name) for name in module.__all__} for axis, module in modules.items()}
 
 

@@ -30,8 +30,10 @@ from undrift.core.errors import BadRequest
 LEVELS = {"uncertainty": None, "ratio": 0.7, "loss": 1.0, "top": 10.0}
 SURVEYED = 16  # samples of the survey that are noted per client and round
 WORDS = {
-    "boundary": tuple(LEVELS), "pacing": ("cosine", "linear", "filter"), "order": ("loss", "random", "matched"),
-}  # fmt: skip
+    "boundary": tuple(LEVELS),
+    "pacing": ("cosine", "linear", "filter"),
+    "order": ("loss", "random", "matched"),
+}
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,25 @@ class FedBSS(Sampling):
             raise BadRequest(f"fedbss: level is {level}; as a loss it must be finite")
 
     def resolve(self, plan: Plan) -> FedBSS:
-        return replace(self, T1=plan.share(1 / 4) if self.T1 is None else self.T1,
-                       level=LEVELS[self.boundary] if self.level is None else self.level)  # fmt: skip
+        return replace(
+            self,
+            T1=plan.share(1 / 4) if self.T1 is None else self.T1,
+            level=LEVELS[self.boundary] if self.level is None else self.level,
+        )
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         assert self.T1 is not None
         if plan.rounds <= self.T1:
-            yield Problem("warning", f"fedbss warms up for T1 = {self.T1} rounds and the run has {plan.rounds}: it is "
-                          "plain training; lower T1 or lengthen the run")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"fedbss warms up for T1 = {self.T1} rounds and the run has {plan.rounds}: it is "
+                "plain training; lower T1 or lengthen the run",
+            )
         if plan.epochs == 1 and self.pacing != "filter":
-            yield Problem("warning", "fedbss with one local epoch takes every sample in it: plain training with a "
-                          "survey; raise --epochs")  # fmt: skip
+            yield Problem(
+                "warning",
+                "fedbss with one local epoch takes every sample in it: plain training with a survey; raise --epochs",
+            )
 
     def before_training(
         self, job: Job, state: Any, server_message: dict[str, Any]

@@ -121,18 +121,27 @@ class Flood(Sampling):
         assert self.T is not None
         levels = [self.level(round, plan) for round in range(plan.rounds)]
         if max(levels, default=1.0) <= 1:
-            yield Problem("warning", f"flood never lifts a weight above 1 in {plan.rounds} rounds (T = {self.T}, "
-                          f"a = {self.a}, start {self.start}); lengthen the run, shorten T or raise a")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood never lifts a weight above 1 in {plan.rounds} rounds (T = {self.T}, "
+                f"a = {self.a}, start {self.start}); lengthen the run, shorten T or raise a",
+            )
         if self.start_form == "stop" and self.onset(plan) >= self.T:
-            yield Problem("warning", f"flood's growth from its {self.start} start to T = {self.T} lasts no round: "
-                          "λ jumps to 2a; raise T or use start_form=shift")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood's growth from its {self.start} start to T = {self.T} lasts no round: "
+                "λ jumps to 2a; raise T or use start_form=shift",
+            )
         share = rank(self.q, plan.batch) / plan.batch
         rest = 0 if self.control == "filter" else 1 - share
         steps = [plan.rate(round) * (share * level + rest) for round, level in enumerate(levels)]
         if self.control != "normalised" and max(steps, default=0.0) > 1:
-            yield Problem("warning", f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
-                          f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
-                          "let the rate decay")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
+                f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
+                "let the rate decay",
+            )
 
     # ---- on whom -----------------------------------------------------------------------------------------------
 

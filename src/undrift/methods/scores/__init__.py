@@ -21,8 +21,14 @@ from undrift.methods.scores.msp import msp
 __all__ = ["SCORES", "ash_b", "ash_p", "ash_s", "energy", "gen", "gen_floor", "maxlogit", "msp", "named", "needs"]
 
 SCORES: dict[str, Callable[..., torch.Tensor]] = {
-    "msp": msp, "maxlogit": maxlogit, "energy": energy, "gen": gen, "ash-p": ash_p, "ash-b": ash_b, "ash-s": ash_s,
-}  # fmt: skip
+    "msp": msp,
+    "maxlogit": maxlogit,
+    "energy": energy,
+    "gen": gen,
+    "ash-p": ash_p,
+    "ash-b": ash_b,
+    "ash-s": ash_s,
+}
 
 
 def named(name: str) -> Callable[..., torch.Tensor]:

@@ -39,8 +39,11 @@ class FedMR(ServerUpdate):
     def check(self, plan: Plan) -> Iterable[Problem]:
         assert self.T1 is not None
         if plan.rounds <= self.T1 + 1:
-            yield Problem("warning", f"fedmr deals mixed models after round T1 = {self.T1}, and the run has "
-                          f"{plan.rounds} rounds: it is plain averaging; lower T1 or lengthen the run")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"fedmr deals mixed models after round T1 = {self.T1}, and the run has "
+                f"{plan.rounds} rounds: it is plain averaging; lower T1 or lengthen the run",
+            )
 
     def init_server(self, server: Server) -> list[torch.Tensor]:
         return []

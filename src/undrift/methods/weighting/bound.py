@@ -29,9 +29,12 @@ from undrift.contract.parts import Job, Plan, Replies, Server, Tree, Weighting
 from undrift.core.errors import BadRequest
 
 ALLOWED: dict[str, tuple[Any, ...]] = {
-    "loss": ("jsd", "zero_one", "ce"), "moment": (1, 2), "when": ("before", "after"), "on": ("train", "held"),
+    "loss": ("jsd", "zero_one", "ce"),
+    "moment": (1, 2),
+    "when": ("before", "after"),
+    "on": ("train", "held"),
     "invert": ("eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"),
-}  # fmt: skip
+}
 DOUBT = math.log(2 / 0.01)  # finite-sample terms hold with probability 0.99
 LEAST = 1e-3  # of M²: the controls 1/mean loss and 1/√v know no lower bound of their own
 

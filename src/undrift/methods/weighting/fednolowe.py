@@ -33,8 +33,10 @@ class FedNolowe(Weighting):
 
     def validate(self) -> None:
         if self.normalise == "centre" and self.invert in ("divide", "log"):
-            raise BadRequest(f"fednolowe: centre gives negative losses, which {self.invert} cannot invert; "
-                             "use subtract, exp or rank with it")  # fmt: skip
+            raise BadRequest(
+                f"fednolowe: centre gives negative losses, which {self.invert} cannot invert; "
+                "use subtract, exp or rank with it"
+            )
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         losses = torch.tensor(replies.loss if self.loss == "all" else replies.last, dtype=torch.float64)

@@ -81,8 +81,10 @@ class Mix(Weighting):
         for i, (rule, share) in enumerate(zip(self.rules, self.shares)):
             if share == 0:
                 continue
-            own = [{name.partition(".")[2]: value for name, value in message.items() if name.startswith(f"{i}.")}
-                   for message in replies.client_messages]  # fmt: skip
+            own = [
+                {name.partition(".")[2]: value for name, value in message.items() if name.startswith(f"{i}.")}
+                for message in replies.client_messages
+            ]
             total += share * shares_of(
                 rule.weights(noting(server, i), replace(replies, client_messages=own)), replies.n
             )
