@@ -1,6 +1,6 @@
-"""Everything that can be said about a published method or a part without running it, as one dict.
+"""A description of a published method or a part as one dict, made without running it.
 
-`bench/catalogue.py` adds what it costs, which is counted.
+`bench/catalogue.py` adds the costs, which are counted in a run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from undrift.methods import evidence
 from undrift.methods.naming import method_pieces, part_tables
 from undrift.methods.published import PUBLISHED
 
-# Parts that cannot be had without parameters, as they are counted.
+# Parts with required parameters, and the values used to count their costs.
 EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighting.mix([size(), bound()], [0.5, 0.5])"}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A published name, `axis.part`, or a part's name alone."""
+    """Describe a published name, `axis.part`, or a part's name alone."""
     if name in PUBLISHED:
         entry = PUBLISHED[name]
         bundle = entry.factory()
@@ -31,10 +31,10 @@ def describe(name: str) -> dict[str, Any]:
         return about | facts(name, bundle.brings, bundle.prefers)
     tables = part_tables()
     axis, _, short = name.partition(".")
-    homes = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
-    if not homes:
+    matches = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
+    if not matches:
         raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
-    axis, short = homes[0]
+    axis, short = matches[0]
     full, kind = f"{axis}.{short}", tables[axis][short]
     example = EXAMPLES.get(full, full)
     about = {"name": full, "what": documentation(kind).splitlines()[0], "paper": "", "parameters": parameters(kind)}
@@ -70,5 +70,5 @@ def parameters(factory: Any) -> dict[str, Any]:
 
 
 def documentation(kind: Any) -> str:
-    """What a part's file says at its top: formula, traps, where the authors' code differs."""
+    """The docstring of a part's file: formula, traps, where the authors' code differs."""
     return inspect.getdoc(sys.modules[kind.__module__]) or ""

@@ -5,12 +5,13 @@ Wang et al.: FedCDA: Federated Learning with Cross-Rounds Divergence-Aware Aggre
     choose w_n among client n's last K models:  min mean_n F_n(w_n) + (L/2)[mean_n ‖w_n‖² − ‖mean_n w_n‖²]
     θ = uniform mean of the chosen models of *all clients that have replied so far*
 
-Absent clients keep their choice. Participants are split at random into groups. Each group is searched exhaustively while
-later groups are left out. F is the loss of the last local epoch. The search needs only inner products (‖Σw‖² from the
-Gram matrix), and the sum of all choices is stored, so a round reads the rows of its participants only.
+Absent clients keep their choice. Participants are split at random into groups. Each group is searched exhaustively
+while later groups are left out. F is the loss of the last local epoch. The search needs only inner products (‖Σw‖² from
+the Gram matrix), and the sum of all choices is stored, so a round reads the rows of its participants only.
 
-The trap: K^|group| grows fast, so a group has at most `most` clients. During the warm-up (a quarter of the run) the rule
-is FedAvg and chooses the latest model. There is no official code. Reimplementations differ in exactly these two points.
+The trap: K^|group| grows fast, so a group has at most `most` clients. During the warm-up (a quarter of the run) the
+rule is FedAvg and chooses the latest model. There is no official code. Reimplementations differ in exactly these two
+points.
 """
 
 from __future__ import annotations

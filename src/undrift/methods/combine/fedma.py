@@ -9,13 +9,14 @@ matched to the reference (the client with the most data), layer by layer in orde
     assign its units to the reference's, Hungarian on ‖[w, b]_i − [w, b]^ref_j‖²
     apply the order to bias, norm parameters and statistics        then average with p_k
 
-Class rows are never permuted. The trap: a residual sum ties the orders of several layers together, so such networks
-are refused (recognised by a layer whose inputs are not the outputs of the one before). The original matches under a Beta
+Class rows are never permuted. The trap: a residual sum ties the orders of several layers together, so such networks are
+refused (recognised by a layer whose inputs are not the outputs of the one before). The original matches under a Beta
 process, may grow layers and retrains after each layer. This is its matching step. Clients that start a round from a
 common model hardly ever change order, so expect plain averaging then.
 
 `variant="fednolowe"` is what FedNolowe's code calls FedMA: rows of every weight are matched to the first client's, each
-tensor by itself. Biases, norms and the input side stay as they are. (That code does not always skip the head. This does.)
+tensor by itself. Biases, norms and the input side stay as they are. (That code does not always skip the head. This
+does.)
 """
 
 from __future__ import annotations

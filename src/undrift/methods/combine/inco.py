@@ -7,8 +7,8 @@ block with the same shape. For every kernel (3×3 slice)
 
     θ = min(|⟨g₀, g⟩| / (‖g₀‖² + ε), 5)        g′ = (g/(‖g‖+ε) + θ g₀/(‖g₀‖+ε)) (‖g‖ + ‖g₀‖)/2, entries within ±0.1
 
-and g′ replaces g. Everything else is the uniform mean. Blocks are recognised by their names (`stage.1.…`), stages by the
-prefix before the block's number. The trap: on a network without repeated blocks (plain CNNs, ResNet-8) InCo *is*
+and g′ replaces g. Everything else is the uniform mean. Blocks are recognised by their names (`stage.1.…`), stages by
+the prefix before the block's number. The trap: on a network without repeated blocks (plain CNNs, ResNet-8) InCo *is*
 uniform averaging, and a warning says so. The paper's θ distinguishes the sign. The authors' code takes the absolute
 value, as does this part. For bottleneck blocks, which the paper does not have, the single 3×3 convolutions are paired.
 """

@@ -5,8 +5,8 @@ Blanchard et al.: Machine Learning with Adversaries: Byzantine Tolerant Gradient
     score_k = Σ of the squared distances to the m − f − 2 nearest others        θ ← θ_k with the smallest score
 
 `multi=True` (multi-Krum) takes the uniform mean of the m − f best instead. Krum tolerates f clients that send anything
-and needs m ≥ 2f + 3. Weights are ignored. The trap: on skewed data the most typical client is still a single client, and
-Krum discards the work of all others. Distances are over the whole vector, as statistics can be poisoned too.
+and needs m ≥ 2f + 3. Weights are ignored. The trap: on skewed data the most typical client is still a single client,
+and Krum discards the work of all others. Distances are over the whole vector, as statistics can be poisoned too.
 """
 
 from __future__ import annotations

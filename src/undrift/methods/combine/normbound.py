@@ -5,8 +5,8 @@ Sun et al.: Can You Really Backdoor Federated Learning?, 2019.
     θ ← θ + Σ_k p_k Δ_k · min(1, c/‖Δ_k‖)        c given, or the median of the cohort's norms
 
 It limits how far one client can move the mean in a round. It does not detect which client is wrong. The norm is over
-the whole vector, as BatchNorm statistics can be poisoned too, and a clipped statistic lies between what was sent and what
-came back. The trap: a constant c that fits the first rounds has no effect once honest updates have become short.
+the whole vector, as BatchNorm statistics can be poisoned too, and a clipped statistic lies between what was sent and
+what came back. The trap: a constant c that fits the first rounds has no effect once honest updates have become short.
 """
 
 from __future__ import annotations

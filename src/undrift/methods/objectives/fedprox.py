@@ -4,11 +4,13 @@ Li et al.: Federated Optimization in Heterogeneous Networks, MLSys 2020.
 
     local loss + (μ/2) ‖P − P_received‖²        so each step uses g + μ (P − P_received)
 
-The term is written as a gradient, so μ = 0 is FedAvg bit for bit. The trap: the reference must be a detached copy of what
-was received. FedDecorr's FedProx takes the parameters of the network in training, so its penalty is identically zero.
+The term is written as a gradient, so μ = 0 is FedAvg bit for bit. The trap: the reference must be a detached copy of
+what was received. FedDecorr's FedProx takes the parameters of the network in training, so its penalty is identically
+zero.
 
-`adaptive`: μ starts at `mu`. It grows by 0.1 whenever the cohort's training loss (weighted by size) is above that of the
-previous round. After five decreases in a row it shrinks by 0.1, not below 0, and the count of decreases starts again.
+`adaptive`: μ starts at `mu`. It grows by 0.1 whenever the cohort's training loss (weighted by size) is above that of
+the previous round. After five decreases in a row it shrinks by 0.1, not below 0, and the count of decreases starts
+again.
 """
 
 from __future__ import annotations

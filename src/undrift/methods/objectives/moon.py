@@ -7,9 +7,10 @@ Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021.
 f, f_g, f_p are the features of the live, the received and the client's previous model (θ⁰ at its first participation).
 
 The trap: both reference networks must be frozen *and* in eval mode. FLOOD's copy leaves one in train mode, so its
-BatchNorm statistics drift. FedDecorr's copy omits τ. `head=True` compares the features through a projection head (linear,
-ReLU, linear to 256), trained alongside by plain SGD and averaged by size. MOON's own network has that head in front of
-its classifier. A part cannot change the network, so here it is used for the comparison only. FLOOD's MOON has none.
+BatchNorm statistics drift. FedDecorr's copy omits τ. `head=True` compares the features through a projection head
+(linear, ReLU, linear to 256), trained alongside by plain SGD and averaged by size. MOON's own network has that head in
+front of its classifier. A part cannot change the network, so here it is used for the comparison only. FLOOD's MOON has
+none.
 """
 
 from __future__ import annotations

@@ -14,10 +14,11 @@ the plain number of steps inflates c_k by up to 1/(1−ρ), which diverges.
 
 `scaled` is the FedDyn repository's form: c enters the gradient divided by s_k = n_k N/n (and c_k⁺ as above, with c
 unscaled), and the change is uploaded times s_k. Its limit is the size-weighted optimum, that of the plain form is the
-uniform one. A client far below the mean size multiplies c, which diverges at rates where the plain form is stable. (That
-repository also gives every client the same number of steps. Here each client makes its own number.) `normalise` divides
-the measured control by the mean sample weight, for samplings whose weights change the gradient's scale. FLOOD's release
-corrects after the momentum step and measures c_k in an extra epoch. FedDyn's release divides by the undecayed rate.
+uniform one. A client far below the mean size multiplies c, which diverges at rates where the plain form is stable.
+(That repository also gives every client the same number of steps. Here each client makes its own number.) `normalise`
+divides the measured control by the mean sample weight, for samplings whose weights change the gradient's scale. FLOOD's
+release corrects after the momentum step and measures c_k in an extra epoch. FedDyn's release divides by the undecayed
+rate.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Li et al.: Ditto: Fair and Robust Federated Learning Through Personalization, IC
 
     v ← v − η (∇CE(v) + λ (v − θ^t))        once per batch, beside the ordinary local step
 
-The other parts of the method train the global model. v starts at θ⁰, never leaves the client, and is the model the client
-uses. λ = 0 is training alone, a large λ keeps v at the received model. The trap: the pull must be added to v's gradient,
-because a penalty written through a flat vector has none. v uses the run's own clip, decay and optimizer, renewed every
-round.
+The other parts of the method train the global model. v starts at θ⁰, never leaves the client, and is the model the
+client uses. λ = 0 is training alone, a large λ keeps v at the received model. The trap: the pull must be added to v's
+gradient, because a penalty written through a flat vector has none. v uses the run's own clip, decay and optimizer,
+renewed every round.
 """
 
 from __future__ import annotations

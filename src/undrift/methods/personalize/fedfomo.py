@@ -7,11 +7,11 @@ Client i receives M clients' models θ_j, and weighs them on validation data it 
     w_j = (L(θ_i^old) − L(θ_j)) / (‖θ_j − θ_i^old‖ + 1e-5)        θ_i^old: where its last training began; norm over P
     θ_i ← Σ_j w_j⁺ θ_j / Σ_j w_j⁺   if any w_j > 0, else its own model; then it trains from there
 
-The server remembers which models helped which client, L_i ← L_i + w (raw, not clipped; at first 1 for the client itself),
-and sends the M models with the largest L_i among those it has. Ties are broken by a seeded draw. If a client has too few
-samples to hold any out, the training data are used instead. PFLlib, which the FLIU paper used, evaluates candidates in
-train mode, does not shuffle, and divides by zero without validation data. This part does not. The authors' exploration
-(ε-greedy) is not in PFLlib and not here.
+The server remembers which models helped which client, L_i ← L_i + w (raw, not clipped; at first 1 for the client
+itself), and sends the M models with the largest L_i among those it has. Ties are broken by a seeded draw. If a client
+has too few samples to hold any out, the training data are used instead. PFLlib, which the FLIU paper used, evaluates
+candidates in train mode, does not shuffle, and divides by zero without validation data. This part does not. The
+authors' exploration (ε-greedy) is not in PFLlib and not here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fine-tuning: a client uses the received model after a few more epochs on its own data. Evaluation only.
 
 Training and uploads are those of the rest of the method, so `finetune` beside `fedavg` measures what a personal method
-gains over the simplest one. Stage L1 tunes the new global model, stage L2 the one the round began with. The order of the
-samples is drawn from a stream of its own. Inputs are not augmented.
+gains over the simplest one. Stage L1 tunes the new global model, stage L2 the one the round began with. The order of
+the samples is drawn from a stream of its own. Inputs are not augmented.
 """
 
 from __future__ import annotations

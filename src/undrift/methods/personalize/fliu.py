@@ -4,10 +4,10 @@ Hussaini, Theiß, Stein: Local Performance vs. Out-of-Distribution Generalizatio
 
     on receipt   θ_k ← γ_k θ_k + (1 − γ_k) Θ        then local training continues from there
 
-γ grows with the client's share of the data: a client with many samples trusts its own model. γ = 0 is FedAvg with the same
-weights. γ = 1 is local training under full participation (a client that participates for the first time takes Θ). The
-inequalities are strict: with exactly equal shares every client gets 0.25. The paper's algorithm averages uniformly, its
-equation by size. The weighting decides that (`fliu` prefers uniform; `fliu@size` averages by size).
+γ grows with the client's share of the data: a client with many samples trusts its own model. γ = 0 is FedAvg with the
+same weights. γ = 1 is local training under full participation (a client that participates for the first time takes Θ).
+The inequalities are strict: with exactly equal shares every client gets 0.25. The paper's algorithm averages uniformly,
+its equation by size. The weighting decides that (`fliu` prefers uniform; `fliu@size` averages by size).
 
 `shuffle` is a control: every client uses the γ of another one, by a permutation drawn once. The server knows a client's
 size after its first reply. Until then a client uses its own γ.
