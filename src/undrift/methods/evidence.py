@@ -42,8 +42,8 @@ AT_PAPER_SCALE = "MNIST at the paper's scale, {}: docs/results/README.md"
 FINDINGS = {
     "flood": (
         Finding(
-            "with sample weights divided by their batch mean it cannot be distinguished from FedAvg; as published the run "
-            "falls as far as with the same mean weight and no selection, as with a larger learning rate",
+            "with sample weights divided by their batch mean it cannot be distinguished from FedAvg; as published "
+            "the run falls as far as with the same mean weight and no selection, as with a larger learning rate",
             SPREAD,
         ),
     ),

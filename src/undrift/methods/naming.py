@@ -85,7 +85,7 @@ def method_pieces(text: str) -> list[tuple[int, Any, str]]:
                 raise unknown("method", call.name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
             if len(axes) > 1:
                 raise BadRequest(
-                    f"{call.name} is a part of several axes; write {' or '.join(f'{axis}.{call.name}' for axis in axes)}"
+                    f"{call.name} is on several axes; write {' or '.join(f'{axis}.{call.name}' for axis in axes)}"
                 )
             pieces.append((NAMED, build(axes[0], call, tables[axes[0]]), call.name))
     return pieces

@@ -103,7 +103,7 @@ class FedCDA(Combine):
     def objective(
         self, picks: tuple[int, ...], members: list[dict[str, Any]], gram: list[list[float]], starts: list[int], n: int
     ) -> float:
-        """The terms that depend on a group's picks: its losses, its norms, and the norm of the mean of all chosen models."""
+        """The terms that depend on a group's picks: losses, norms, and the norm of the mean of all chosen models."""
         at = [start + pick for start, pick in zip(starts, picks)]
         loss = sum(row["losses"][pick] for row, pick in zip(members, picks))
         norms = sum(gram[i][i] for i in at)

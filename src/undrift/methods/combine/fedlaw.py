@@ -131,7 +131,7 @@ def batchnorms(flat: Flat) -> list[BatchNorm]:
 
 
 def even_batches(order: torch.Tensor, size: int) -> Sequence[torch.Tensor]:
-    """Batches whose sizes differ by at most one. A batch of one sample occurs only if there is one sample or size is 1."""
+    """Batches whose sizes differ by at most one. None has a single sample unless there is only one."""
     return order.tensor_split(math.ceil(len(order) / size))
 
 

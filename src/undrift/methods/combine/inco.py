@@ -44,7 +44,7 @@ class InCo(Combine):
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         mixed = server_sum(replies.vectors, 1 / len(replies))
         sent = server_sum(replies.sent, 1 / len(replies))
-        out: torch.Tensor = mixed.clone()
+        out = mixed.clone()
         for shallow, deep in pairs(server.plan.layout):
             g0, g = ((mixed[entry.place] - sent[entry.place]).view(-1, 9) for entry in (shallow, deep))
             out[deep.place] = sent[deep.place] + corrected(g0, g).flatten()
@@ -55,7 +55,8 @@ def corrected(g0: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     """g′, with one kernel per row."""
     n0, n = g0.norm(dim=1, keepdim=True), g.norm(dim=1, keepdim=True)
     theta = ((g0 * g).sum(1, keepdim=True).abs() / (n0**2 + EPS)).clamp(max=STEEPEST)
-    return ((g / (n + EPS) + theta * g0 / (n0 + EPS)) * (n + n0) / 2).clamp(-LARGEST, LARGEST)
+    new: torch.Tensor = (g / (n + EPS) + theta * g0 / (n0 + EPS)) * (n + n0) / 2
+    return new.clamp(-LARGEST, LARGEST)
 
 
 def pairs(layout: Layout) -> list[tuple[Entry, Entry]]:

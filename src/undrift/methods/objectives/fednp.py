@@ -102,7 +102,7 @@ def mean_feature(features: torch.Tensor | None) -> torch.Tensor:
 
 
 def ep_step(cavity: Gaussian, f: torch.Tensor) -> Gaussian:
-    """(μ, σ) from the cavity and the mean feature: moments of a Gaussian times a sigmoid, by the probit approximation."""
+    """(μ, σ) from the cavity and the mean feature: moments of a Gaussian times a sigmoid (probit approximation)."""
     a, b = f * cavity[0], f**2 * cavity[1]
 
     def kappa(alpha: float, beta: float) -> torch.Tensor:
@@ -138,7 +138,7 @@ def divided(whole: Gaussian, cavity: Gaussian) -> Gaussian:
 
 
 def divided_as_released(whole: Gaussian, cavity: Gaussian) -> Gaussian:
-    """As released: relu makes a number that must be negative at least zero, so the inverse is negative and clamped to ε."""
+    """relu makes a number that must be negative at least zero, so the inverse is negative and clamped to ε."""
     d = (-0.5 / (whole[1] + EPS) + 0.5 / (cavity[1] + EPS)).relu() + EPS
     variance = -2 / (d + EPS)
     mean = variance * (whole[0] / (whole[1] + EPS) - cavity[0] / (cavity[1] + EPS))

@@ -162,7 +162,7 @@ def jsd(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def jsd_of(p: torch.Tensor) -> torch.Tensor:
-    both = torch.special.xlogy(p, p) - torch.special.xlogy(1 + p, 1 + p)
+    both: torch.Tensor = torch.special.xlogy(p, p) - torch.special.xlogy(1 + p, 1 + p)
     return (1 + both / (2 * math.log(2))).clamp(0.0, 1.0)
 
 

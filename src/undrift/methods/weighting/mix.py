@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -36,7 +36,7 @@ class Mix(Weighting):
         object.__setattr__(self, "shares", tuple(float(share) for share in self.shares))
         if not self.rules or len(self.rules) != len(self.shares):
             raise BadRequest(
-                f"mix: rules and shares must have the same length of at least 1, not {len(self.rules)} and {len(self.shares)}"
+                f"mix: rules and shares must be as many, at least one, not {len(self.rules)} and {len(self.shares)}"
             )
         if not all(0 <= share < math.inf for share in self.shares) or sum(self.shares) == 0:
             raise BadRequest(f"mix: shares must be at least 0 and not all 0, not {list(self.shares)}")
@@ -100,9 +100,9 @@ class Mix(Weighting):
 
 def noting(context: Context, i: int) -> Context:
     """A copy of the job or server whose notes are recorded as `i.name`, so that the rules' notes do not collide."""
-    own = copy.copy(context)
+    own: Any = copy.copy(context)
     own.note = lambda name, *value, **client: context.note(f"{i}.{name}", *value, **client)
-    return own
+    return cast(Context, own)
 
 
 def joined(states: list[Tree]) -> Tree:
