@@ -17,10 +17,11 @@ removes it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server, ServerUpdate, server_sum
 
 
@@ -35,7 +36,7 @@ class FedDyn(Objective, ServerUpdate):
     def init_client(self, job: Job) -> torch.Tensor:
         return torch.zeros(job.plan.layout.nP)
 
-    def before_training(self, job: Job, h: torch.Tensor, server_message: dict[str, Any]) -> tuple[float, torch.Tensor]:
+    def before_training(self, job: Job, h: torch.Tensor, server_message: Message) -> tuple[float, torch.Tensor]:
         if self.cap is not None and self.relative(job) > self.cap:
             job.note("capped", self.proximal_strength(job))
         return self.proximal_strength(job), job.plan.layout.trainable(job.received) - h
@@ -56,7 +57,7 @@ class FedDyn(Objective, ServerUpdate):
 
     def after_training(
         self, job: Job, scratch: tuple[float, torch.Tensor], h: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
+    ) -> tuple[torch.Tensor, Message]:
         return h + job.plan.layout.trainable(job.trained - job.received), {}
 
     def step(self, server: Server, mixed: torch.Tensor, replies: Replies) -> torch.Tensor:

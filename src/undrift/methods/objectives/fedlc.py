@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Objective, Range
 
 ABSENT = 1e-8
@@ -27,7 +28,7 @@ ABSENT = 1e-8
 class FedLC(Objective):
     tau: Annotated[float, Range(least=0)] = 1.0
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         return (self.tau * job.counts.double().clamp(min=ABSENT) ** -0.25).float()
 
     def logits(self, z: torch.Tensor, batch: Batch, job: Job, offset: torch.Tensor) -> torch.Tensor:

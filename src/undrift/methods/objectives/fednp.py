@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Array, Declaration
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
 
@@ -59,7 +60,7 @@ class FedNP(Objective):
         shapes = {"A": (LATENT, LATENT), "a": (LATENT,), "B": (LATENT, dim), "b": (dim,)}
         return {name: torch.rand(shape, generator=draw) * 0.1 - 0.05 for name, shape in shapes.items()}
 
-    def before_training(self, job: Job, npn: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_training(self, job: Job, npn: Any, server_message: Message) -> dict[str, Any]:
         others = torch.full((LATENT,), 1 / max(job.plan.clients - 1, 1))
         cavity = (server_message.get("mean", torch.zeros(LATENT)), server_message.get("variance", others))
         device = job.received.device
@@ -81,7 +82,7 @@ class FedNP(Objective):
         }
         scratch["here"] = ep_step(scratch["cavity"], mean_feature(batch.features))
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         whole = ep_step(scratch["cavity"], mean_feature(job.scored("trained").features))
         mean, variance = (divided if self.fix else divided_as_released)(whole, scratch["cavity"])
         return {name: value.detach() for name, value in scratch["npn"].items()}, {"mean": mean, "variance": variance}

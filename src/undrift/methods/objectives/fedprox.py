@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
 
@@ -49,10 +50,10 @@ class FedProx(Objective):
     def init_server(self, server: Server) -> Tree:
         return {"mu": float(self.mu), "loss": None, "falls": 0} if self.adaptive else None
 
-    def broadcast(self, server: Server) -> dict[str, Any]:
+    def broadcast(self, server: Server) -> Message:
         return {"mu": server.memory["mu"]} if self.adaptive else {}
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> tuple[float, torch.Tensor]:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> tuple[float, torch.Tensor]:
         return server_message.get("mu", self.mu), job.plan.layout.trainable(job.received)
 
     def gradient(

@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Objective, Range
 
 
@@ -29,7 +30,7 @@ class FedRS(Objective):
 
     needs: ClassVar = ("features",)
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         """α_c − 1 per logit."""
         rows = job.plan.layout.entry(f"{job.plan.layout.head}.weight").shape[0]
         q = F.pad(job.counts, (0, rows - len(job.counts))).float()

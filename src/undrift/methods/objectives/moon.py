@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Array, Declaration
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree, server_sum
 
@@ -64,7 +65,7 @@ class Moon(Objective):
     def init_client(self, job: Job) -> Tree:
         return {"model": job.initial, "head": None}
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> dict[str, Any]:
         here = server_message.get("head")
         there = state["head"] if state["head"] is not None else here
         near, far = job.replica(job.received), job.replica(state["model"])
@@ -85,7 +86,7 @@ class Moon(Objective):
         scratch["own"] = own.detach() - job.lr * g
         return term
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         own = scratch["own"]
         return {"model": job.trained, "head": own}, ({} if own is None else {"head": own})
 

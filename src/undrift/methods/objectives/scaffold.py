@@ -24,10 +24,11 @@ rate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Along, Declaration
 from undrift.contract.parts import Batch, Job, Objective, Replies, Server, server_sum
 
@@ -50,9 +51,7 @@ class Scaffold(Objective):
     def broadcast(self, server: Server) -> dict[str, torch.Tensor]:
         return {"control": server.memory}
 
-    def before_training(
-        self, job: Job, control: torch.Tensor, server_message: dict[str, Any]
-    ) -> dict[str, torch.Tensor]:
+    def before_training(self, job: Job, control: torch.Tensor, server_message: Message) -> dict[str, torch.Tensor]:
         return {
             "server": server_message["control"],
             "correction": server_message["control"] / self.scale(job) - control,

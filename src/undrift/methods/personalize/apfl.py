@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 
 
@@ -35,7 +36,7 @@ class Apfl(Personalize):
     def init_client(self, job: Job) -> Tree:
         return {"v": job.initial, "alpha": float(self.alpha0)}
 
-    def before_start(self, job: Job, own: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_start(self, job: Job, own: Any, server_message: Message) -> dict[str, Any]:
         alpha = torch.tensor(own["alpha"], device=job.received.device)
         return {"twin": job.twin(own["v"]), "alpha": alpha, "moves": self.adaptive}
 
@@ -51,7 +52,7 @@ class Apfl(Personalize):
             scratch["alpha"] = torch.where(torch.isfinite(slope), (alpha - job.lr * slope).clamp(0.0, 1.0), alpha)
             scratch["moves"] = self.variant == "pfllib"
 
-    def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, Message]:
         v, alpha = scratch["twin"].vector, scratch["alpha"].item()
         job.note("alpha", alpha)
         if self.variant == "pfllib":

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.job import Twin
 from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 
@@ -28,14 +29,14 @@ class Ditto(Personalize):
     def init_client(self, job: Job) -> torch.Tensor:
         return job.initial
 
-    def before_start(self, job: Job, own: torch.Tensor, server_message: dict[str, Any]) -> Twin:
+    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> Twin:
         return job.twin(own)
 
     def after_step(self, batch: Batch, job: Job, twin: Twin) -> None:
         pull = self.lam * (twin.P - job.plan.layout.trainable(job.received))
         twin.step(twin.loss(twin(batch.x), batch.y), plus=pull)
 
-    def after_training(self, job: Job, twin: Twin, own: torch.Tensor) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, twin: Twin, own: torch.Tensor) -> tuple[Tree, Message]:
         return twin.vector, {}
 
     def personal_models(self, job: Job, own: torch.Tensor, trained: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:

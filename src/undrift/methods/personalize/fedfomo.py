@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Models, Numbers
 from undrift.contract.parts import Job, Personalize, Range, Replies, Server, Tree, server_sum
 
@@ -41,7 +42,7 @@ class FedFomo(Personalize):
 
     # ---- the server ----------------------------------------------------------------------------------------------
 
-    def message_for(self, server: Server, client: int) -> dict[str, Any]:
+    def message_for(self, server: Server, client: int) -> Message:
         present = list(server.shelf)
         likes = self.likes(server, client)
         tie = torch.randperm(len(present), generator=server.stream(f"ties/{client}")).tolist()
@@ -70,7 +71,7 @@ class FedFomo(Personalize):
         shuffled = torch.randperm(job.n, generator=job.lasting("validation"))
         return shuffled[: math.floor(self.validation * job.n + 1e-9)]
 
-    def before_start(self, job: Job, state: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_start(self, job: Job, state: Any, server_message: Message) -> dict[str, Any]:
         models: dict[int, torch.Tensor] = server_message.get("models", {})
         raw = self.raw(job, state["old"], models)
         total = sum(max(w, 0.0) for w in raw.values())
@@ -97,5 +98,5 @@ class FedFomo(Personalize):
         start: torch.Tensor = scratch["start"]
         return start
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         return {"own": job.trained, "old": job.start}, {"likes": scratch["raw"]}

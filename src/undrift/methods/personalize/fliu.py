@@ -16,10 +16,11 @@ size after its first reply. Until then a client uses its own γ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Job, Personalize, Plan, Range, Replies, Server, Tree
 from undrift.core.errors import BadRequest
@@ -50,7 +51,7 @@ class Fliu(Personalize):
         N = server.plan.clients
         return {"of": torch.randperm(N, generator=server.stream("shuffle")), "sizes": torch.zeros(N, dtype=torch.long)}
 
-    def message_for(self, server: Server, client: int) -> dict[str, Any]:
+    def message_for(self, server: Server, client: int) -> Message:
         size = int(server.memory["sizes"][server.memory["of"][client]]) if self.shuffle else 0
         return {"gamma": self.share_of_self(size, server.plan)} if size else {}
 
@@ -63,7 +64,7 @@ class Fliu(Personalize):
     def init_client(self, job: Job) -> torch.Tensor:
         return job.received
 
-    def before_start(self, job: Job, own: torch.Tensor, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> torch.Tensor:
         gamma = server_message.get("gamma", self.share_of_self(job.n, job.plan))
         job.note("gamma", gamma)
         mixed = torch.lerp(job.received, own, gamma)
@@ -72,7 +73,7 @@ class Fliu(Personalize):
     def start(self, job: Job, mixed: torch.Tensor) -> torch.Tensor:
         return mixed
 
-    def after_training(self, job: Job, mixed: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    def after_training(self, job: Job, mixed: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, Message]:
         return job.trained, {}
 
     def share_of_self(self, n: int, plan: Plan) -> float:

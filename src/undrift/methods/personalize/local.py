@@ -11,10 +11,10 @@ models. Stage G evaluates it, and no client uses it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Job, Personalize
 
 
@@ -23,11 +23,11 @@ class Local(Personalize):
     def init_client(self, job: Job) -> torch.Tensor:
         return job.initial
 
-    def before_start(self, job: Job, own: torch.Tensor, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> torch.Tensor:
         return own
 
     def start(self, job: Job, own: torch.Tensor) -> torch.Tensor:
         return own
 
-    def after_training(self, job: Job, start: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    def after_training(self, job: Job, start: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, Message]:
         return job.trained, {}

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Job, Plan, Problem, Range, Sampling
 from undrift.core.errors import BadRequest
 
@@ -74,7 +75,7 @@ class FedBSS(Sampling):
                 "fedbss with one local epoch trains on every sample: plain training with a survey; raise --epochs",
             )
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> Course | None:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> Course | None:
         """The course of this round, None in the warm-up."""
         assert self.T1 is not None
         if job.round < self.T1:

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Plan, Problem, Range, Sampling, Tree
 from undrift.methods import scores
 
@@ -124,7 +125,7 @@ class Flood(Sampling):
 
     # ---- which samples ------------------------------------------------------------------------------------------
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> RoundScores:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> RoundScores:
         scratch = RoundScores(self.level(job.round, job.plan), job.stream("mask"))
         if self.scored_by == "received":
             scratch.fixed = self.unsure(scores.of_pass(self.score, job, "received"), scratch)
@@ -159,7 +160,7 @@ class Flood(Sampling):
         scratch.taus.append(tau)
         return s < tau
 
-    def after_training(self, job: Job, scratch: RoundScores, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: RoundScores, state: Any) -> tuple[Tree, Message]:
         values = torch.cat(scratch.scores).double()
         quartiles = values.sort().values[[(len(values) - 1) * i // 4 for i in range(5)]]
         job.note("lambda", scratch.level)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.parts import Job, Range, Sampling
 
 
@@ -29,7 +30,7 @@ class Subset(Sampling):
     def measures(self) -> str:  # type: ignore[override]
         return "received"
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         order = job.scored("received").loss.nan_to_num(math.inf).argsort(stable=True)
         count = max(1, math.floor(self.share * job.n + 1e-9))
         job.note("picked", count)

@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Job, Plan, Range, Replies, Server, Tree, Weighting
 from undrift.core.errors import BadRequest
@@ -71,10 +72,10 @@ class Bound(Weighting):
         count = min(max(1, round(self.share * job.n)), job.n - 1) if self.on == "held" else 0
         return torch.randperm(job.n, generator=job.lasting("held"))[:count]
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> float | None:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> float | None:
         return self.spread(job, "received") if self.when == "before" else None
 
-    def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, Message]:
         return state, {"spread": self.spread(job, "trained") if scratch is None else scratch}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:

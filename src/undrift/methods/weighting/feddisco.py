@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Job, Range, Replies, Server, Tree, Weighting
 
@@ -27,7 +28,7 @@ class FedDisco(Weighting):
 
     uplink: ClassVar[Declaration] = {"distance": Number()}
 
-    def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, Message]:
         q = job.counts.double() / job.counts.sum()
         distance = torch.special.xlogy(q, q * len(q)).sum().clamp(min=0).item()
         job.note("distance", distance)

@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Job, Range, Replies, Server, Tree, Weighting
 from undrift.methods import scores
@@ -43,7 +44,7 @@ class Flood(Weighting):
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return scores.needs(self.score)
 
-    def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, Message]:
         values = scores.of_pass(self.score, job, "trained")
         phi = values[torch.isfinite(values)].double().mean().item()
         job.note("phi", phi)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from undrift.contract.context import normalised
+from undrift.contract.context import Message, normalised
 from undrift.contract.declare import Declaration
 from undrift.contract.parts import Job, Plan, Problem, Replies, Server, Tree, Weighting, defines
 from undrift.core.errors import BadRequest
@@ -70,11 +70,11 @@ class Mix(Weighting):
     def hold_out(self, job: Job) -> torch.Tensor:
         return torch.cat([rule.hold_out(job) for rule in self.rules])
 
-    def before_training(self, job: Job, states: Any, server_message: dict[str, Any]) -> list[Any]:
+    def before_training(self, job: Job, states: Any, server_message: Message) -> list[Any]:
         pairs = zip(self.rules, self.states(states))
         return [rule.before_training(noting(job, i), state, {}) for i, (rule, state) in enumerate(pairs)]
 
-    def after_training(self, job: Job, scratches: list[Any], states: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratches: list[Any], states: Any) -> tuple[Tree, Message]:
         pairs = zip(self.rules, scratches, self.states(states))
         done = [rule.after_training(noting(job, i), *pair) for i, (rule, *pair) in enumerate(pairs)]
         message = {f"{i}.{name}": value for i, (_, sent) in enumerate(done) for name, value in sent.items()}
