@@ -84,7 +84,7 @@ ROWS = (
     # ---- averaging ---------------------------------------------------------------------------------------------
     Published("fedavg", "Local training and the mean of the models, weighted by size.",
               FEDAVG),
-    Published("fedavg-uniform", "Local training and the plain mean of the models: the control wherever sizes differ.",
+    Published("fedavg-uniform", "Local training and the plain mean of the models: the control where sizes differ.",
               FEDAVG, brings=(weighting.uniform,)),
     Published("fednova", "Averaging normalised by the number of local steps.",
               "Wang et al.: Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020",

@@ -11,10 +11,9 @@ variances side by side) turns them into a prior of W:
     server       cavity of k: 1/var = Σ_{j≠k} 1/var_j,  mean = var · Σ_{j≠k} mean_j/var_j   over the cohort
 
 The trap: the released division takes relu of a natural parameter that must be negative, so the uploaded variance is
-*always* clamped to ε and the mean, where the factor exists, to ε or 5. That is the default, because the published
-numbers come from it. `fix=True` divides correctly. The sign of ln(√2+1) differs between the EP step and the NPN in the
-release, and is kept. In the release the NPN also contains the client's network and steps it a second time per batch.
-This part does not.
+*always* clamped to ε and the mean, where the factor exists, to ε or 5. That is the default, because it is what was
+measured. `fix=True` divides correctly. The sign of ln(√2+1) differs between the EP step and the NPN in the release, and
+is kept. In the release the NPN also contains the client's network and steps it a second time per batch. Not here.
 """
 
 from __future__ import annotations

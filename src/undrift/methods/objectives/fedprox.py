@@ -38,13 +38,12 @@ class FedProx(Objective):
         return {"mu": Number()} if self.adaptive else {}
 
     def check(self, plan: Plan) -> Iterable[Problem]:
-        if self.adaptive and (
-            dependent := [part.name for part in plan.method.parts if "effective_steps" in part.needs]
-        ):
+        dependent = [part.name for part in plan.method.parts if "effective_steps" in part.needs]
+        if self.adaptive and dependent:
             yield Problem(
                 "error",
-                f"{dependent[0]} needs the normalised step count, which fedprox's adaptive mu changes "
-                "from round to round; use a fixed mu",
+                f"{dependent[0]} needs the normalised step count, which does not follow fedprox's adaptive mu; "
+                "use a fixed mu",
             )
 
     def init_server(self, server: Server) -> Tree:

@@ -13,9 +13,9 @@ The trap: η(m, v) = η(M² − m, v). The rule penalises the *spread* of the lo
 is always wrong gets the same, smallest η as one on which it is always right. Without `finite` a client of one sample
 has v = 0 and therefore the smallest η as well. On the default grid η lies in [0.303946, 3.026150] at M = 1.
 
-The paper's eq. 16 prints M where its proof has M². With M the theorem is false at M > 1. The paper does not say which
-loss and grid the authors used, or whether they measured before or after training. `before` compares all clients under
-the same model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance?
+The paper's eq. 16 prints M where its proof has M². With M the theorem is false at M > 1. It is not known which loss and
+grid the authors used, or whether they measured before or after training. `before` compares all clients under the same
+model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance?
 """
 
 from __future__ import annotations
