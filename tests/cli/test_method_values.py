@@ -1,4 +1,4 @@
-"""Values a method cannot have: one sentence that names the value, exit code 2, before the first round."""
+"""Values that a method refuses: one sentence that names the value, exit code 2, before the first round."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(("method", "words"), BAD, ids=[method for method, _ in BAD])
-def test_a_value_that_cannot_be_is_refused_before_the_first_round(undrift, method, words):
-    said = undrift("run", "--method", method)
-    assert said.code == 2, said.err
-    assert [word for word in words if word not in said.sentence] == []
+def test_a_bad_value_is_refused_before_the_first_round(undrift, method, words):
+    result = undrift("run", "--method", method)
+    assert result.code == 2, result.err
+    assert [word for word in words if word not in result.sentence] == []
     assert not Path("runs").exists()
 
 
@@ -48,7 +48,7 @@ def test_ash_on_a_model_whose_features_cannot_be_found_is_refused(undrift, monke
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LogSoftmax(1))\n"
     )
     monkeypatch.syspath_prepend(".")
-    said = undrift("run", "--method", method, "--model", "headless:make")
-    assert said.code == 2, said.err
-    assert [word for word in ("flood", "features") if word not in said.sentence] == []
+    result = undrift("run", "--method", method, "--model", "headless:make")
+    assert result.code == 2, result.err
+    assert [word for word in ("flood", "features") if word not in result.sentence] == []
     assert not Path("runs").exists()

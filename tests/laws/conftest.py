@@ -1,4 +1,4 @@
-"""What the laws share: small federations, and contexts for hooks that are tested by themselves."""
+"""Fixtures of the laws: small federations, and contexts for hooks that are tested in isolation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tiny() -> testing.Toy:
 
 @pytest.fixture(scope="session")
 def planned(tiny: testing.Toy) -> Callable[..., Plan]:
-    """A plan with some of its fields set, as `resolve`, `check` and the hooks see it."""
+    """A plan with some of its fields set, as `resolve`, `check` and the hooks receive it."""
 
     def make(what: Any = "fedavg", **fields: Any) -> Plan:
         options = from_keywords({**testing.QUICK, "model": tiny.model, "method": method(what)})
@@ -37,7 +37,7 @@ def planned(tiny: testing.Toy) -> Callable[..., Plan]:
 
 @pytest.fixture
 def job(planned: Callable[..., Plan]) -> Callable[..., Any]:
-    """A client's context made by hand; notes are kept in `notes`."""
+    """A client's context made by hand. Its notes are in `notes`."""
 
     def make(**facts: Any) -> Any:
         plan = facts.pop("plan", None) or planned()
@@ -54,7 +54,7 @@ def job(planned: Callable[..., Plan]) -> Callable[..., Any]:
 
 @pytest.fixture
 def server(planned: Callable[..., Plan]) -> Callable[..., Any]:
-    """A server's context made by hand; `notes` keeps (name, value, client)."""
+    """A server's context made by hand. `notes` has (name, value, client)."""
 
     def make(**facts: Any) -> Any:
         plan = facts.pop("plan", None) or planned()
@@ -71,7 +71,7 @@ def server(planned: Callable[..., Plan]) -> Callable[..., Any]:
 
 @pytest.fixture
 def replies() -> Callable[..., Replies]:
-    """Answers made by hand: m clients of one sample each, and what is given."""
+    """Replies made by hand: m clients of one sample each, with the given fields."""
 
     def make(m: int, **facts: Any) -> Replies:
         zeros = [torch.zeros(1)] * m

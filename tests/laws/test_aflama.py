@@ -16,7 +16,7 @@ from undrift.testing import run_parts, small_network
 
 @pytest.fixture
 def proxied(tiny):
-    """The tiny federation whose server holds the first rows of everybody."""
+    """The tiny federation with a proxy set made of the first rows of every client."""
     federation = copy.copy(tiny)
     federation.proxy_rows = np.arange(0, 126, 3)
     return federation
@@ -31,7 +31,7 @@ def test_weights_follow_accuracy_and_small_shares_are_raised(proxied):
     assert {value for _, _, value in run.notes("status")} == {"reconstruction"}
 
 
-def test_nobody_right_means_everybody_alike(server, replies):
+def test_all_clients_count_the_same_if_none_is_right(server, replies):
     flat = Flat(small_network(5, 3), torch.zeros(2, 5))
     hopeless = server(proxy=(torch.zeros(4, 5), torch.full((4,), 7)), model=lambda vector: flat)  # there is no class 7
     assert weighting.aflama().weights(hopeless, replies(3)).tolist() == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""APFL in its two variants: the personal model, and the α that mixes it."""
+"""Laws of APFL in its two variants: the personal model, and the α that mixes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from undrift.methods import personalize
 from undrift.testing import quadratics, run_parts, small_network
 
 
-def test_apfl_leaves_the_global_model_alone(tiny):
+def test_apfl_does_not_change_the_global_model(tiny):
     for variant in ("pfllib", "official"):
         run = run_parts(f"apfl(variant={variant})", tiny, rounds=3, model=lambda: small_network(5, 3, dropout=0.3))
         plain = run_parts("fedavg", tiny, rounds=3, model=lambda: small_network(5, 3, dropout=0.3))
@@ -70,7 +70,7 @@ def test_alpha_stays_between_zero_and_one_however_steep_the_slope(variant, end):
     assert end in alphas
 
 
-def test_alpha_does_not_move_where_it_may_not(tiny):
+def test_alpha_is_fixed_if_it_is_not_adaptive(tiny):
     run = run_parts("apfl(variant=official, adaptive=false, alpha0=0.3)", tiny)
     assert [value for _, _, value in run.notes("alpha")] == pytest.approx([0.3] * 12)
 
@@ -93,7 +93,7 @@ def test_a_slope_that_is_not_finite_keeps_alpha(job, batch):
     assert scratch["alpha"].item() == pytest.approx(0.4)
 
 
-def test_what_an_apfl_client_holds(job):
+def test_which_models_an_apfl_client_uses(job):
     own = {"v": torch.tensor([3.0]), "alpha": 0.25}
     trained = torch.tensor([1.0])
     assert personalize.apfl().personal_models(job(), own, trained) == [(1.0, own["v"])]

@@ -123,31 +123,31 @@ def test_finite_sample_terms_widen_and_vanish_with_n():
 
 def test_the_jsd_closed_form_is_the_divergence():
     p = torch.rand(500, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(1)
-    one = torch.zeros_like(p)
-    one[:, 2] = 1
-    mid = (p + one) / 2
+    one_hot = torch.zeros_like(p)
+    one_hot[:, 2] = 1
+    mid = (p + one_hot) / 2
 
     def kl(a, b):
         return (torch.special.xlogy(a, a) - torch.special.xlogy(a, b)).sum(1) / math.log(2)
 
-    assert torch.allclose(jsd_of(p[:, 2]), (kl(p, mid) + kl(one, mid)) / 2, rtol=0, atol=1e-12)
+    assert torch.allclose(jsd_of(p[:, 2]), (kl(p, mid) + kl(one_hot, mid)) / 2, rtol=0, atol=1e-12)
     assert jsd_of(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == [1.0, 0.0]
     assert jsd(torch.tensor([[0.0, 800.0]], dtype=torch.float64), torch.tensor([0])).item() == 1.0
 
 
-def test_weights_are_inverse_and_controls_are_what_they_say(server, replies):
+def test_weights_are_inverse_and_controls_by_hand(server, replies):
     cohort = replies(3, n=[10, 20, 40], client_messages=[{"spread": s} for s in (0.5, 1.0, 2.0)])
     assert weighting.bound().weights(server(), cohort).tolist() == [2.0, 1.0, 0.5]
     assert weighting.bound(invert="n_over_eta").weights(server(), cohort).tolist() == [20.0, 20.0, 20.0]
-    dealt = weighting.bound(invert="permuted").weights(server(), cohort)
-    assert sorted(dealt.tolist()) == [0.5, 1.0, 2.0]
+    permuted = weighting.bound(invert="permuted").weights(server(), cohort)
+    assert sorted(permuted.tolist()) == [0.5, 1.0, 2.0]
     turned = replace(cohort, ids=cohort.ids[::-1], n=cohort.n[::-1], client_messages=cohort.client_messages[::-1])
-    assert torch.equal(weighting.bound(invert="permuted").weights(server(), turned).flip(0), dealt)
+    assert torch.equal(weighting.bound(invert="permuted").weights(server(), turned).flip(0), permuted)
 
 
 @pytest.mark.parametrize("options", ["", "loss=zero_one", "loss=ce", "moment=1", "when=after", "on=held",
                                      "when=after, on=held, finite=true", "start=0, points=5, radius=0.5"])  # fmt: skip
-def test_what_a_client_notes_is_what_its_weight_rests_on(options):
+def test_a_client_notes_what_its_weight_depends_on(options):
     run = run_parts(f"bound({options})", tiny(), rounds=1)
     part = run.setup.method.one("weighting")
     etas = {client: value for _, client, value in run.notes("eta")}
@@ -185,7 +185,7 @@ def test_it_costs_one_pass_over_what_it_measures_and_sends_one_number(tiny, opti
     assert list(reply.client_messages["weighting.bound"]) == ["spread"]
 
 
-def test_it_says_when_it_measures_the_received_model():
+def test_it_declares_when_it_measures_the_received_model():
     assert weighting.bound().measures == "received"
     assert weighting.bound(when="after").measures == ""
 

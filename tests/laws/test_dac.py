@@ -75,9 +75,9 @@ def test_weights_follow_the_clients_and_not_their_order(shares):
 def test_reversed_and_permuted_confidence(shares):
     assert shares([6.0, 3.0, 1.0], phi="reversed") == pytest.approx(shares([1.0, 4.0, 6.0]))
     phi = [float(k) for k in range(1, 9)]
-    one, same = (shares(phi, n=[1] * 8, phi=how) for how in ("permuted", "measured"))
-    assert sorted(one) == pytest.approx(sorted(same))
-    assert one != pytest.approx(same)
+    permuted, measured = (shares(phi, n=[1] * 8, phi=how) for how in ("permuted", "measured"))
+    assert sorted(permuted) == pytest.approx(sorted(measured))
+    assert permuted != pytest.approx(measured)
 
 
 def test_confidence_is_that_of_the_trained_model_on_the_whole_training_set(tiny):

@@ -29,7 +29,7 @@ def test_without_a_pull_it_is_training_alone(tiny):
         assert torch.allclose(ditto.state(client), alone.state(client), rtol=0, atol=1e-6)
 
 
-def test_the_client_holds_its_own_model(tiny):
+def test_the_client_uses_its_own_model(tiny):
     run = run_parts("ditto(lam=0)", tiny, rounds=8)
     plain = run_parts("fedavg", tiny, rounds=8)
     assert run.metrics("L1", "own", "loss") != plain.metrics("L1", "own", "loss")

@@ -66,7 +66,7 @@ def test_the_first_epoch_takes_the_easiest_and_the_last_takes_all(client):
     losses = [0.4, 0.1, 0.3, 0.2, 5.0, 3.0, 4.0, 1.0, 2.0, 6.0]
     u = [0.9] + [0.1] * 9  # S_mid = 0.4: U = {1, 3, 2, 0}, V by loss = 7 8 5 6 4 9
     rounds = picks(sampling.fedbss(T1=0), client(losses, u))
-    assert rounds[0] == [1, 3, 2, 0]  # α₁ |V| = 0.024 · 6: nobody
+    assert rounds[0] == [1, 3, 2, 0]  # α₁ |V| = 0.024 · 6: no sample
     assert rounds[4] == [1, 3, 2, 0, 7, 8, 5]  # α₅ = ½, exactly half of V
     assert rounds[-1] == [1, 3, 2, 0, 7, 8, 5, 6, 4, 9]
     assert all(set(a) <= set(b) for a, b in itertools.pairwise(rounds))
@@ -102,8 +102,8 @@ def test_a_boundary_at_the_smallest_loss_is_enlarged_to_a_batch_and_noted(client
     at = client([1.0, 2.0, 3.0, 4.0, 5.0], u=[0.9, 0.1, 0.1, 0.1, 0.1], batch=3)
     assert sampling.fedbss(T1=0).before_training(at, None, {})[1] == 3
     assert at.notes["enlarged_from"] == 1
-    one = client([1.0], batch=32)
-    assert picks(sampling.fedbss(T1=0), one) == [[0]] * 10
+    single = client([1.0], batch=32)
+    assert picks(sampling.fedbss(T1=0), single) == [[0]] * 10
 
 
 def test_a_loss_that_is_not_finite_comes_last_and_never_sets_the_boundary(client):

@@ -20,12 +20,12 @@ def test_the_warm_up_is_fedavg_bit_for_bit(tiny):
     assert torch.equal(run_parts("fedcda(warmup=3)", tiny).vector, run_parts("fedavg", tiny).vector)
 
 
-def test_one_cached_model_and_absent_clients_average_the_latest_of_all_seen(tiny):
+def test_one_cached_model_and_absent_clients_average_the_latest_of_all_that_replied(tiny):
     # Round by round: the mean of every client's latest model, absent ones included.
     run = run_parts("fedcda(K=1, warmup=0)", tiny, rounds=6, cohort=2)
     kind = "shelf/combine.fedcda"
-    seen = sorted(client for key, client in run.server_state.versions if key == kind)
-    rows = [run.store.states.get(kind, k, run.server_state.versions[kind, k]) for k in seen]
+    cached = sorted(client for key, client in run.server_state.versions if key == kind)
+    rows = [run.store.states.get(kind, k, run.server_state.versions[kind, k]) for k in cached]
     assert all(len(row["models"]) == 1 for row in rows)
     mean = torch.stack([row["models"][0].double() for row in rows]).mean(0)
     assert torch.allclose(run.vector.double(), mean, rtol=0, atol=1e-6)
@@ -62,7 +62,7 @@ def test_the_choice_is_the_best_of_all_combinations(server, planned, L):
 
 
 def test_groups_are_searched_in_turn_with_later_ones_left_out(server, planned):
-    # Two clients in groups of one. Whoever comes first has nobody to be near to and takes its smallest loss; the second
+    # Two clients in groups of one. The first has no other model to be near to and takes its smallest loss; the second
     # takes what is near. Client 1 has 0 (loss 0.1) and 5 (loss 0), client 0 only 1.
     plan = planned()
     at = [torch.full((plan.layout.n,), float(v)) for v in (0.0, 1.0, 5.0)]

@@ -28,7 +28,7 @@ def test_its_first_mean_tends_to_fedavgs_as_alpha_vanishes(tiny):
     assert away[2] < 1e-5
 
 
-def test_what_is_sent_is_the_judged_mean_plus_the_mean_of_all_h(tiny):
+def test_what_is_sent_is_the_evaluated_mean_plus_the_mean_of_all_h(tiny):
     run = run_parts("feddyn(alpha=0.1)", tiny, rounds=4, lose={(2, 0), (3, 1)})
     nP = run.setup.plan.layout.nP
     h = torch.stack([run.state(client) for client in range(tiny.clients)]).mean(0)
@@ -64,7 +64,7 @@ def test_gradient_is_that_of_the_regulariser_by_finite_differences(job, planned)
     assert part.proximal_strength(client) == pytest.approx(0.7)
 
 
-def test_the_pull_on_tiny_clients_is_capped_and_noted_and_the_cap_can_be_lifted(job, planned):
+def test_the_pull_on_tiny_clients_is_capped_and_noted_and_the_cap_can_be_removed(job, planned):
     plan = planned(total=400, clients=4)
     small = job(plan=plan, n=1, received=torch.zeros(plan.layout.n))
     assert objectives.feddyn(alpha=0.01).proximal_strength(small) == pytest.approx(0.1)  # 10 α instead of 100 α
@@ -78,8 +78,10 @@ def test_the_pull_on_tiny_clients_is_capped_and_noted_and_the_cap_can_be_lifted(
 
 def test_the_first_step_is_not_pulled(tiny):
     # At the received model with h = 0 the regulariser has no gradient.
-    one = {"rounds": 1, "epochs": 1, "batch": 1000}
-    assert torch.equal(run_parts("feddyn", tiny, **one).vector, run_parts("fedavg-uniform", tiny, **one).vector)
+    settings = {"rounds": 1, "epochs": 1, "batch": 1000}
+    assert torch.equal(
+        run_parts("feddyn", tiny, **settings).vector, run_parts("fedavg-uniform", tiny, **settings).vector
+    )
 
 
 def test_another_server_update_is_refused(tiny):

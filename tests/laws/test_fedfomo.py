@@ -1,4 +1,4 @@
-"""FedFomo: whom a client likes, and what it is sent."""
+"""Laws of FedFomo: how a client weighs other models, and which models it receives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_fedfomo_weights_by_hand_for_three_clients(job, planned):
     assert scratch["start"].tolist() == pytest.approx([5 / 7 * 3 + 2 / 7 * 5, 5 / 7 * 9 + 2 / 7], abs=1e-4)
 
 
-def test_fedfomo_keeps_its_own_model_where_nobody_helps(job):
+def test_fedfomo_keeps_its_own_model_if_no_other_helps(job):
     layout = SimpleNamespace(trainable=lambda vector: vector)
     client = job(plan=SimpleNamespace(layout=layout), loss=lambda vector, on="train": vector.item())
     own = torch.tensor([0.5])
@@ -43,11 +43,11 @@ def test_fedfomo_keeps_its_own_model_where_nobody_helps(job):
     assert personalize.fedfomo().before_start(client, state, {})["start"] is own
 
 
-def test_fedfomo_judges_on_training_data_where_none_is_held_out(job):
-    seen = []
+def test_fedfomo_evaluates_on_training_data_if_none_is_held_out(job):
+    evaluated_on = []
 
     def loss(vector, on="train"):
-        seen.append(on)
+        evaluated_on.append(on)
         return math.nan if on == "held" else vector.item()
 
     layout = SimpleNamespace(trainable=lambda vector: vector)
@@ -55,7 +55,7 @@ def test_fedfomo_judges_on_training_data_where_none_is_held_out(job):
     personalize.fedfomo().before_start(
         client, {"old": torch.ones(1), "own": torch.ones(1)}, {"models": {1: torch.zeros(1)}}
     )
-    assert seen == ["held", "train", "train"]
+    assert evaluated_on == ["held", "train", "train"]
 
 
 def test_fedfomo_holds_out_a_fifth_and_always_the_same(job):
@@ -74,7 +74,7 @@ def test_fedfomo_sends_the_most_liked_models_that_exist(server):
     assert list(personalize.fedfomo(M=2).message_for(window, 0)["models"]) == [3, 0]  # 9 has no model yet
     assert list(personalize.fedfomo(M=3).message_for(window, 0)["models"]) == [3, 0, 5]  # 0 beats −1
     assert personalize.fedfomo().message_for(server(), 0) == {"models": {}}
-    # a newcomer likes nobody: a seeded draw decides, the same one every time
+    # a new client has no likes: a seeded draw decides, the same one every time
     drawn = list(personalize.fedfomo(M=2).message_for(window, 8)["models"])
     assert drawn == list(personalize.fedfomo(M=2).message_for(window, 8)["models"])
 

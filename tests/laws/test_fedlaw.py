@@ -25,7 +25,7 @@ def proxied(tiny):
 
 
 @pytest.mark.parametrize("form", ["exponential", "quadratic"])
-def test_no_steps_are_size_weights(proxied, form):
+def test_no_steps_give_size_weights(proxied, form):
     law, plain = run_parts(f"fedlaw(epochs=0, form={form})", proxied), run_parts("fedavg", proxied)
     assert torch.allclose(law.vector, plain.vector, rtol=0, atol=1e-6)
     if form == "exponential":
@@ -66,15 +66,17 @@ def test_its_adam_is_adam():
 
 @pytest.mark.parametrize("form", ["exponential", "quadratic"])
 def test_the_slopes_are_those_of_finite_differences(server, replies, planned, form, monkeypatch):
-    """What Adam is handed, watched."""
+    """`Recorder` replaces Adam and records the gradients it receives."""
     draw = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     flat = Flat(small_network(5, 3), torch.zeros(2, 5))
     vectors = [torch.randn(flat.layout.n, generator=draw) for _ in range(3)]
     x, y = torch.randn(12, 5, generator=draw), torch.randint(3, (12,), generator=draw)
     part = combine.fedlaw(epochs=1, form=form, batch=12)
-    seen = []
-    monkeypatch.setattr(sys.modules["undrift.methods.combine.fedlaw"], "Adam", lambda numbers: Watched(numbers, seen))
+    gradients = []
+    monkeypatch.setattr(
+        sys.modules["undrift.methods.combine.fedlaw"], "Adam", lambda numbers: Recorder(numbers, gradients)
+    )
 
     def model(vector):
         flat.load(vector)
@@ -90,24 +92,24 @@ def test_the_slopes_are_those_of_finite_differences(server, replies, planned, fo
         own = {e.name: mixed[e.place].view(e.shape) for e in flat.layout.entries}
         return F.cross_entropy(torch.func.functional_call(flat.module.double(), own, x.double()), y).item()
 
-    free, g = part.begin_at(n)
+    free, g = part.initial(n)
     for i in range(3):
         e = torch.zeros(3, dtype=torch.float64)
         e[i] = 1e-6
         slope = (value(free + e, g) - value(free - e, g)) / 2e-6
-        assert seen[0][0][i].item() == pytest.approx(slope, rel=1e-3, abs=1e-5)
-    assert seen[0][1].item() == pytest.approx((value(free, g + 1e-6) - value(free, g - 1e-6)) / 2e-6, rel=1e-3)
+        assert gradients[0][0][i].item() == pytest.approx(slope, rel=1e-3, abs=1e-5)
+    assert gradients[0][1].item() == pytest.approx((value(free, g + 1e-6) - value(free, g - 1e-6)) / 2e-6, rel=1e-3)
 
 
-class Watched:
-    def __init__(self, numbers, seen):
-        self.numbers, self.seen = numbers, seen
+class Recorder:
+    def __init__(self, numbers, gradients):
+        self.numbers, self.gradients = numbers, gradients
 
     def step(self, lr):
-        self.seen.append([number.grad.clone() for number in self.numbers])
+        self.gradients.append([number.grad.clone() for number in self.numbers])
 
 
-def test_statistics_are_estimated_anew_on_the_proxy_set(proxied):
+def test_statistics_are_estimated_again_on_the_proxy_set(proxied):
     def network():
         return small_network(5, 3, norm=True)
 

@@ -65,5 +65,5 @@ def test_the_recorded_loss_is_the_raw_one(tiny):
 
 
 def test_a_bad_tau_is_refused():
-    with pytest.raises(BadRequest, match="fedlc: tau is -1"):
+    with pytest.raises(BadRequest, match="fedlc: tau must be at least 0, not -1"):
         objectives.fedlc(-1)

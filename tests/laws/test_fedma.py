@@ -51,8 +51,8 @@ def test_a_shuffled_network_computes_the_same_and_is_recovered(name, shape, opti
     other = shuffled(flat.layout, original, seed=5)
     flat.load(other)
     assert torch.allclose(flat(x), before, atol=1e-5)
-    found, moved = aligned(flat.layout, other, original)
-    assert torch.equal(found, original)
+    recovered, moved = aligned(flat.layout, other, original)
+    assert torch.equal(recovered, original)
     assert moved > 0
 
 

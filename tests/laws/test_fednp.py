@@ -27,13 +27,13 @@ def gaussian(mean, variance):
 def test_cavities_of_three_clients_by_hand():
     # variances 1, 1/2, 1/4 and means 1, 2, 3; precisions 1, 2, 4 (ε = 1e-5 aside)
     # of client 0: precision 6, mean (2·2 + 3·4)/6 = 8/3; of 1: 5, (1 + 12)/5; of 2: 3, (1 + 4)/3
-    found = cavities([gaussian(1, 1), gaussian(2, 0.5), gaussian(3, 0.25)])
-    for (mean, variance), (m, v) in zip(found, [(8 / 3, 1 / 6), (13 / 5, 1 / 5), (5 / 3, 1 / 3)]):
+    computed = cavities([gaussian(1, 1), gaussian(2, 0.5), gaussian(3, 0.25)])
+    for (mean, variance), (m, v) in zip(computed, [(8 / 3, 1 / 6), (13 / 5, 1 / 5), (5 / 3, 1 / 3)]):
         assert mean[0].item() == pytest.approx(m, rel=1e-4)
         assert variance[0].item() == pytest.approx(v, rel=1e-4)
 
 
-def test_nobody_else_means_a_variance_of_five():
+def test_without_other_clients_the_variance_is_five():
     ((mean, variance),) = cavities([gaussian(1, 1)])
     assert variance.unique().item() == 5
     assert mean.unique().item() == 0

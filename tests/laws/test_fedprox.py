@@ -33,7 +33,7 @@ def test_gradient_is_that_of_the_proximal_term_by_finite_differences(job, planne
     assert part.proximal_strength(client) == mu
 
 
-def test_one_step_from_elsewhere_by_hand():
+def test_two_steps_by_hand():
     # x ← x − η (c (x − o) + μ (x − x₀)); from x₀ = 0 with c = 2, o = 1, μ = 0.5, η = 0.1:
     # 0 → 0.2, then 0.2 − 0.1 (2 (0.2 − 1) + 0.5·0.2) = 0.35
     run = run_parts("fedprox(mu=0.5)", quadratics([2.0], [1.0]), rounds=1, epochs=2)
@@ -44,15 +44,15 @@ def test_adaptive_mu_rises_with_the_loss_and_falls_after_five_falls(server, repl
     part = objectives.fedprox(mu=0.05, adaptive=True)
     window = server()
     window.memory = part.init_server(window)
-    seen = []
+    sent = []
     for loss in [1.0, 2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0, 0.9]:
-        seen.append(round(part.broadcast(window)["mu"], 6))
+        sent.append(round(part.broadcast(window)["mu"], 6))
         part.receive(window, replies(2, loss=[loss, loss]))
     # round 1 rose: 0.15; rounds 2–6 fell: 0.05; rounds 7–11 fell: max(0, −0.05) = 0; two falls more change nothing
-    assert seen == [0.05, 0.05, 0.15, 0.15, 0.15, 0.15, 0.15, 0.05, 0.05, 0.05, 0.05, 0.05, 0.0]
+    assert sent == [0.05, 0.05, 0.15, 0.15, 0.15, 0.15, 0.15, 0.05, 0.05, 0.05, 0.05, 0.05, 0.0]
 
 
-def test_an_equal_loss_breaks_a_row_of_falls(server, replies):
+def test_an_equal_loss_restarts_the_count_of_falls(server, replies):
     part = objectives.fedprox(mu=1.0, adaptive=True)
     window = server()
     window.memory = part.init_server(window)
@@ -84,5 +84,5 @@ def test_an_adaptive_mu_under_a_rule_that_needs_the_step_count_is_refused(tiny):
 
 @pytest.mark.parametrize("mu", [-0.1, float("nan"), float("inf")])
 def test_a_bad_mu_is_refused(mu):
-    with pytest.raises(BadRequest, match="fedprox: mu is"):
+    with pytest.raises(BadRequest, match="fedprox: mu must be"):
         objectives.fedprox(mu)

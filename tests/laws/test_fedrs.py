@@ -53,7 +53,7 @@ def test_alpha_one_is_plain_training_bit_for_bit(tiny):
     assert torch.equal(run_parts("fedrs(alpha=1)", tiny).vector, run_parts("fedavg", tiny).vector)
 
 
-def test_it_is_fedavg_where_everybody_has_every_class():
+def test_it_is_fedavg_if_every_client_has_every_class():
     iid = tiny()
     clients = [iid.train(k) for k in range(4)]
     shared = Federation.from_clients(
@@ -67,7 +67,7 @@ def test_missing_classes_are_unlearned_less(tiny):
     # One client of one class: without FedRS its steps push the other classes' rows away. α = 0 leaves them.
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
     batchnorm_needs_two = Federation.from_clients([(x, torch.zeros(20, dtype=torch.long), x[:2], torch.zeros(2, dtype=torch.long))],
-                                   name="lone", labels=["0", "1", "2"])  # fmt: skip
+                                   name="single", labels=["0", "1", "2"])  # fmt: skip
 
     def moved(name):
         run = run_parts(name, batchnorm_needs_two, model=tiny.model, rounds=1)

@@ -21,7 +21,7 @@ def test_training_is_that_of_the_rest_of_the_method_bit_for_bit(tiny):
     assert run.metrics("G", "global") == plain.metrics("G", "global")
 
 
-def test_no_epoch_holds_the_received_model(tiny):
+def test_without_epochs_it_is_the_received_model(tiny):
     tuned, plain = run_parts("finetune(epochs=0)", tiny, rounds=2), run_parts("fedavg", tiny, rounds=2)
     assert rows(tuned, "L1") == pytest.approx(rows(plain, "L1"))
 

@@ -1,4 +1,4 @@
-"""FLIU: what its γ does, and what a client holds."""
+"""Laws of FLIU: what its γ does, and which model a client uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_training_starts_from_the_mix(job):
     assert client.notes == {"gamma": 0.25}
 
 
-def test_a_client_seen_for_the_first_time_takes_what_it_receives(job):
+def test_a_client_that_participates_for_the_first_time_takes_what_it_receives(job):
     client = job(received=torch.tensor([4.0]), n=1)
     assert personalize.fliu().init_client(client).item() == 4.0
 

@@ -116,9 +116,9 @@ def test_no_gradient_flows_through_the_weights(job, batch):
 
 def test_the_loss_is_divided_by_the_batch_and_not_by_the_weights(tiny):
     # One step of the whole set: with q = 1 all but the most confident of n weigh λ = 8, so the step grows.
-    one = {"rounds": 3, "epochs": 1, "batch": 1000, "lr": 0.01}
-    plain = run_parts("fedavg", tiny, **one)
-    heavy = run_parts([plateau(q=1.0)], tiny, **one)
+    settings = {"rounds": 3, "epochs": 1, "batch": 1000, "lr": 0.01}
+    plain = run_parts("fedavg", tiny, **settings)
+    heavy = run_parts([plateau(q=1.0)], tiny, **settings)
     grown = (heavy.vector - plain.setup.runtime.initial).norm() / (plain.vector - plain.setup.runtime.initial).norm()
     assert 2.5 < grown < 4  # two rounds at weight 1, one at about 8: (1 + 1 + 8)/3
 
@@ -163,7 +163,7 @@ def test_controls_by_hand(job, batch):
     assert drawn.tolist() != plain.tolist()
 
 
-def test_the_filter_drops_nobody_before_the_schedule_begins_or_where_nobody_is_unsure(job, batch):
+def test_the_filter_drops_no_sample_before_the_schedule_begins_or_if_none_is_unsure(job, batch):
     part = plateau(control="filter")
     assert (weights(part, torch.randn(20, 3), job, batch, round=0) == 1).all()
     assert (weights(part, torch.randn(2, 3), job, batch) == 1).all()
@@ -174,7 +174,7 @@ def test_controls_change_a_run_each_in_its_own_way(tiny):
     assert all(not torch.equal(a, b) for i, a in enumerate(vectors) for b in vectors[:i])
 
 
-# ---- what is said and noted ----------------------------------------------------------------------------------------
+# ---- warnings and notes ------------------------------------------------------------------------------------------
 
 
 def test_it_warns_where_the_rate_times_the_mean_weight_exceeds_one(planned):
@@ -223,9 +223,9 @@ def test_lambda_tau_share_and_scores_are_noted(tiny):
 
 def test_scores_that_are_not_finite_are_counted(job, batch):
     part, client = plateau(), job(round=5)
-    seen = part.before_training(client, None, {})
-    part.sample_weights(batch(torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, 0.0]])), client, seen)
-    part.after_training(client, seen, None)
+    scratch = part.before_training(client, None, {})
+    part.sample_weights(batch(torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, 0.0]])), client, scratch)
+    part.after_training(client, scratch, None)
     assert client.notes["nonfinite"] == 1
 
 
@@ -243,7 +243,7 @@ def test_ash_leaves_the_loss_path_untouched(tiny):
     "values",
     [
         {"q": -0.1}, {"q": 1.1}, {"q": math.nan}, {"a": 0.0}, {"a": math.inf}, {"T": 0}, {"floor": -1.0},
-        {"schedule": "sine"}, {"start": "soon"}, {"start_form": "jump"}, {"score": "entropy"}, {"scored_by": "nobody"},
+        {"schedule": "sine"}, {"start": "soon"}, {"start_form": "jump"}, {"score": "entropy"}, {"scored_by": "server"},
         {"control": "placebo"}, {"rate": 0.0},
     ],
 )  # fmt: skip

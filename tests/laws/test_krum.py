@@ -34,7 +34,7 @@ def test_scores_by_hand(server, replies, planned):
     assert combine.krum(1, multi=True).combine(window, answers, [0.2] * 5)[0].item() == pytest.approx(3.5)
 
 
-def test_distances_survive_a_giant(server, replies, planned):
+def test_distances_stay_exact_beside_a_far_outlier(server, replies, planned):
     window, answers = cohort(server, replies, planned(), [[0.0, 0.0], [3.0, 4.0], [1.0, 0.0], [3e30, 0.0]])
     square = distances(window, answers)
     assert square[0, 1].item() == pytest.approx(25)
@@ -63,7 +63,7 @@ def test_the_chosen_client_is_noted_and_taken_bit_for_bit(tiny):
     assert sorted(shares) == [0.0, 0.0, 0.0, 1.0]
 
 
-def test_a_round_with_too_few_answers_falls_back_to_the_mean(tiny):
+def test_a_round_with_too_few_replies_falls_back_to_the_mean(tiny):
     run = run_parts("multikrum(f=0)", tiny, lose={(0, 0), (0, 1)}, rounds=2)
     assert [round for round, _, _ in run.notes("fallback")] == [0]
 

@@ -1,4 +1,4 @@
-"""Local training: every client alone."""
+"""Laws of local training: every client trains alone."""
 
 from __future__ import annotations
 

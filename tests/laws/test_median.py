@@ -46,7 +46,7 @@ def test_equal_clients_give_that_client_bit_for_bit(server, replies, planned):
     assert torch.equal(out, new)
 
 
-def test_a_round_with_too_few_answers_falls_back_to_the_mean(tiny):
+def test_a_round_with_too_few_replies_falls_back_to_the_mean(tiny):
     run = run_parts("median", tiny, lose={(1, 0), (1, 1)})
     assert [round for round, _, _ in run.notes("fallback")] == [1]
 

@@ -1,4 +1,4 @@
-"""Laws of the table of published names and of every part in it. What they become together: tests/conformance."""
+"""Laws of the table of published names and of every part in it. Their combinations are tested in tests/conformance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from undrift.methods.published import PUBLISHED
 from undrift.testing import check, run_parts
 
 NAMES = list(PUBLISHED)
-OTHER_DEFAULTS = {"fliu10", "fliu25", "fliu50", "fliu75", "fliu90", "multikrum"}  # that is what these names say
-# With their defaults these would do nothing in runs as short as the ones here, or take long over it.
+OTHER_DEFAULTS = {"fliu10", "fliu25", "fliu50", "fliu75", "fliu90", "multikrum"}  # these names stand for other values
+# With their defaults these would have no effect in runs as short as these, or take long.
 ACTIVE = {
     "feddyn": "feddyn(alpha=0.5)", "flood": "flood(T=1)", "fedbss": "fedbss(T1=0)", "fedmr": "fedmr(T1=0)",
     "fedcda": "fedcda(warmup=0)", "fedlaw": "fedlaw(epochs=1)",
@@ -72,9 +72,9 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=list(PARTS))
-def test_every_part_passes_the_public_battery(part):
-    """In two rounds of one epoch; the slow tests of `tests/core/test_check_part.py` are the same in full length."""
-    epochs = 2 if part.key == "personalize.fedrep" else 1  # its head has its turn in the second
+def test_every_part_passes_the_public_conformance_checks(part):
+    """Two rounds of one epoch. The slow tests of `tests/core/test_check_part.py` do the same at full length."""
+    epochs = 2 if part.key == "personalize.fedrep" else 1  # the head, then the body
     check(part, rounds=2, epochs=epochs)
 
 
@@ -87,7 +87,7 @@ def proxied() -> testing.Toy:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_a_plain_client_holds_next_is_the_judged_model(proxied, name):
+def test_a_plain_client_uses_the_evaluated_model_in_the_next_round(proxied, name):
     run = run_parts(ACTIVE.get(name, name), proxied, rounds=3, evaluate_every=1)
     for metric in ("accuracy", "loss"):
         evaluated, held = run.metrics("G", "global", metric), run.metrics("L1", "global", metric)

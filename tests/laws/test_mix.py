@@ -27,7 +27,7 @@ def test_one_rule_is_that_rule(tiny):
     assert torch.allclose(alone.vector, mixed.vector, rtol=0, atol=1e-6)
 
 
-def test_messages_of_its_rules_do_not_meet(tiny):
+def test_messages_of_its_rules_do_not_collide(tiny):
     run = run_parts("fedavg@mix([bound(), feddisco(), bound(when=after)], [1, 1, 1])", tiny, rounds=2)
     assert list(run.setup.method.one("weighting").uplink) == ["0.spread", "1.distance", "2.spread"]
     assert not run.events

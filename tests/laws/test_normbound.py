@@ -42,7 +42,7 @@ def test_statistics_stay_between_what_was_sent_and_what_came_back(tiny):
     assert (run.setup.plan.layout.part(run.vector, "1.running_var") > 0).all()
 
 
-def test_a_client_that_moves_nothing_is_left_alone(server, replies, planned):
+def test_an_update_of_zero_is_not_changed(server, replies, planned):
     plan = planned()
     old = torch.ones(plan.layout.n)
     cohort = replies(2, vectors=[old, old], sent=[old, old])

@@ -1,4 +1,4 @@
-"""FedRep, FedPer, FedBN: entries that never leave their client."""
+"""Laws of FedRep, FedPer and FedBN: entries that never leave their client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_fedrep_trains_the_head_first_and_the_body_last(job, planned):
 
 
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weight_decay": 0.1, "momentum": 0.9}, {"optimizer": "adam"}])
-def test_fedrep_moves_nothing_that_rests(tiny, options):
+def test_fedrep_does_not_move_the_fixed_half(tiny, options):
     # One epoch of the head, then one of the body: the body after round 0 is that of one epoch from the initial body.
     run = run_parts("fedrep", tiny, rounds=1, epochs=2, **options)
     only_head = run_parts(["personalize.fedrep(body_epochs=1)"], tiny, rounds=1, epochs=2, **options)

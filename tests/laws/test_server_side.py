@@ -1,4 +1,4 @@
-"""Laws of FedNova, server momentum and FedMR, and of the plain mean that they are measured against."""
+"""Laws of FedNova, server momentum and FedMR, and of the plain mean they are compared with."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_momentum_by_hand(server, planned):
     plan = planned()
     part, window = updates.momentum(0.5), server(plan=plan, vector=torch.zeros(plan.layout.n))
     window.memory = part.init_server(window)
-    seen = []
+    vectors = []
     for change in (1.0, 1.0, 0.0):  # v = 1, 1.5, 0.75; θ = 1, 2.5, 3.25
         window.vector = part.step(window, window.vector + change, None)
-        seen.append(window.vector[0].item())
-    assert seen == pytest.approx([1.0, 2.5, 3.25])
+        vectors.append(window.vector[0].item())
+    assert vectors == pytest.approx([1.0, 2.5, 3.25])
     assert torch.allclose(window.memory, torch.tensor(0.75))
 
 
@@ -107,7 +107,7 @@ def test_momentum_leaves_buffers_to_the_mean(server, tiny):
 
 @pytest.mark.parametrize("rho", [-0.1, 1.0, float("nan")])
 def test_bad_momentum_is_refused(rho):
-    with pytest.raises(BadRequest, match="momentum: rho is"):
+    with pytest.raises(BadRequest, match="momentum: rho must be"):
         updates.momentum(rho)
 
 
@@ -127,22 +127,24 @@ def test_fedmr_in_its_warm_up_is_fedavg_bit_for_bit_and_then_differs(tiny):
 
 
 @pytest.mark.parametrize("unit", ["key", "module"])
-def test_fedmr_deals_every_unit_of_every_model_once_and_keeps_it_whole(tiny, unit):
+def test_fedmr_uses_every_unit_of_every_model_once_and_keeps_it_whole(tiny, unit):
     run = run_parts(f"fedmr(T1=0, unit={unit})", tiny, rounds=1, model=normed)
     plain = run_parts("local", tiny, rounds=1, model=normed)  # the same first round; its states are the local models
     trained, models, layout = [plain.state(k) for k in range(4)], run.memory, run.setup.plan.layout
     sources = {}
     for entry in layout.entries:
         if len({tuple(t[entry.place].tolist()) for t in trained}) < 4:
-            continue  # a bias in front of BatchNorm hardly moves: it cannot tell clients apart
-        dealt = [next(k for k, t in enumerate(trained) if torch.equal(m[entry.place], t[entry.place])) for m in models]
-        assert sorted(dealt) == [0, 1, 2, 3]
-        sources.setdefault(entry.module, []).append(dealt)
-    together = all(all(d == dealt[0] for d in dealt) for dealt in sources.values())
+            continue  # a bias in front of BatchNorm hardly moves: it does not identify the client
+        origins = [
+            next(k for k, t in enumerate(trained) if torch.equal(m[entry.place], t[entry.place])) for m in models
+        ]
+        assert sorted(origins) == [0, 1, 2, 3]
+        sources.setdefault(entry.module, []).append(origins)
+    together = all(all(d == origins[0] for d in origins) for origins in sources.values())
     assert together == (unit == "module")
 
 
-def test_fedmr_judges_the_mean_of_the_local_models(tiny):
+def test_fedmr_evaluates_the_mean_of_the_local_models(tiny):
     run = run_parts("fedmr(T1=0)", tiny, rounds=3)
     assert torch.equal(run.vector, run.sent)
     mean = torch.stack(run.memory).mean(0)
@@ -151,7 +153,7 @@ def test_fedmr_judges_the_mean_of_the_local_models(tiny):
     assert mean.shape == run.vector.shape
 
 
-def test_fedmr_deals_cyclically(server):
+def test_fedmr_assigns_models_cyclically(server):
     window = server(memory=[torch.zeros(1), torch.ones(1)], vector=torch.tensor([7.0]))
     sent = [updates.fedmr(T1=0).model_for(window, client, position).item() for position, client in enumerate((4, 6, 9))]
     assert sent == [0.0, 1.0, 0.0]
@@ -159,7 +161,7 @@ def test_fedmr_deals_cyclically(server):
     assert updates.fedmr(T1=0).model_for(window, 4, 0).item() == 7.0
 
 
-def test_fedmr_is_refused_with_a_start_of_ones_own(tiny):
+def test_fedmr_is_refused_with_a_part_that_moves_the_start(tiny):
     with pytest.raises(BadRequest, match="sends every client another model"):
         run_parts("fedmr+fliu", tiny)
 

@@ -21,7 +21,7 @@ def combined(server, replies, plan, changes, share):
     return combine.trimmed(share).combine(server(plan=plan, vector=zero), cohort, [1 / m] * m)
 
 
-def test_the_extremes_are_cut_by_hand(server, replies, planned):
+def test_the_extremes_are_removed_by_hand(server, replies, planned):
     # share 0.2 of 5: one at each end; (1 + 2 + 6)/3 = 3
     assert combined(server, replies, planned(), [6.0, 1.0, -9.0, 1e6, 2.0], 0.2)[0].item() == pytest.approx(3)
     # 0.4 of 5: the median
@@ -35,19 +35,19 @@ def test_no_share_is_the_uniform_mean(server, replies, planned):
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(honest=st.lists(st.floats(-10, 10), min_size=3, max_size=9), f=st.integers(0, 3), lie=st.floats(-1e30, 1e30))
-def test_as_many_liars_as_are_cut_cannot_leave_the_range_of_the_honest(honest, f, lie):
+def test_as_many_liars_as_are_removed_cannot_leave_the_range_of_the_honest(honest, f, lie):
     m = len(honest) + f
     share = f / m
     if share >= 0.5:
         return
     assert combine.trimmed(share).cut(m) == f
-    kept = without_ends(torch.tensor([*honest, *[lie] * f], dtype=torch.float64)[:, None], f).item()
-    assert min(honest) - 1e-9 <= kept <= max(honest) + 1e-9
+    mean = without_ends(torch.tensor([*honest, *[lie] * f], dtype=torch.float64)[:, None], f).item()
+    assert min(honest) - 1e-9 <= mean <= max(honest) + 1e-9
 
 
 def test_bad_values_are_refused(tiny):
     for share in (-0.1, 0.5, 1.0):
         with pytest.raises(BadRequest, match=r"trimmed: share"):
             combine.trimmed(share)
-    with pytest.raises(BadRequest, match="nobody"):
+    with pytest.raises(BadRequest, match="no client"):
         run_parts("trimmed(0.1)", tiny)

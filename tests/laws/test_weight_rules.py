@@ -1,5 +1,8 @@
-"""What every weighting rule owes, its variants and controls included: non-negative weights that sum to one, whatever
-the order of the clients; 1 for a client alone; nobody who is not finite; size weights where all are zero."""
+"""Laws of every weighting rule, its variants and controls included.
+
+Weights are non-negative and sum to one, whatever the order of the clients. A single client gets 1, a client whose score is
+not finite is left out, and size weights are used if all weights are zero.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def test_every_rule_is_here():
 @pytest.mark.parametrize("rule", RULES)
 def test_weights_are_not_negative_and_sum_to_one(rule):
     run = two_rounds(rule)
-    assert run.events == []  # nobody is left out, and the rule itself was used
+    assert run.events == []  # no client is left out, and the rule itself was used
     for round in range(2):
         given = weights(run, round)
         assert list(given) == list(range(6))
@@ -87,14 +90,14 @@ def test_weights_follow_the_clients_whatever_their_order(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_client_alone_gets_one(rule):
+def test_a_single_client_gets_one(rule):
     run = run_parts(f"fedavg@{rule}", federation(), rounds=1, selection="list([2])", cohort=None)
     assert weights(run) == {2: 1.0}
     assert run.events == []
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_who_is_not_finite_is_left_out_and_the_others_are_weighed_among_themselves(rule):
+def test_a_client_that_is_not_finite_is_left_out_and_the_others_are_weighted(rule):
     run = run_parts(f"fedavg@{rule}", federation(sick=2), rounds=1)
     assert [event[:3] for event in run.events] == [(0, 2, "nonfinite")]
     given = weights(run)
@@ -108,7 +111,7 @@ class Nothing(Weighting):
         return torch.zeros(len(replies), dtype=torch.float64)
 
 
-def test_where_all_weights_are_zero_the_sizes_decide_and_that_is_said():
+def test_if_all_weights_are_zero_size_weights_are_used_and_recorded():
     run = run_parts(Nothing(), federation(), rounds=1)
     assert weights(run) == pytest.approx({k: n / 75 for k, n in enumerate([1, 17, 30, 6, 9, 12])})
     assert [event[2] for event in run.events] == ["weights"]

@@ -64,7 +64,7 @@ def test_ash_by_hand(shape, shaped):
     assert shape(F, F, identity, percentile=50.0).item() == pytest.approx(torch.tensor(shaped).logsumexp(0).item())
 
 
-def test_ash_looks_at_the_feature_and_does_not_touch_it():
+def test_ash_reads_the_feature_and_does_not_change_it():
     for shape in (scores.ash_p, scores.ash_b, scores.ash_s):
         feature = F.clone()
         assert shape(Z, feature, identity).isfinite().all()
@@ -95,7 +95,7 @@ def test_larger_means_more_in_distribution_for_every_score():
         assert score(sure, sure, identity) > score(unsure, unsure, identity), name
 
 
-def test_only_ash_needs_features_and_unknown_names_are_answered_with_the_nearest():
+def test_only_ash_needs_features_and_the_error_for_an_unknown_name_suggests_the_nearest():
     assert [name for name in scores.SCORES if scores.needs(name)] == ["ash-p", "ash-b", "ash-s"]
     with pytest.raises(BadRequest, match="did you mean energy"):
         scores.named("enrgy")

@@ -1,6 +1,6 @@
-"""Everything that can be said about a published method or a part without running it, as one dict.
+"""A description of a published method or a part as one dict, made without running it.
 
-`bench/catalogue.py` adds what it costs, which is counted.
+`bench/catalogue.py` adds the costs, which are counted in a run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from undrift.methods import evidence
 from undrift.methods.naming import method_pieces, part_tables
 from undrift.methods.published import PUBLISHED
 
-# Parts that cannot be had without parameters, as they are counted.
+# Parts with required parameters, and the values used to count their costs.
 EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighting.mix([size(), bound()], [0.5, 0.5])"}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A published name, `axis.part`, or a part's name alone."""
+    """Describe a published name, `axis.part`, or a part's name alone."""
     if name in PUBLISHED:
         entry = PUBLISHED[name]
         bundle = entry.factory()
@@ -31,10 +31,10 @@ def describe(name: str) -> dict[str, Any]:
         return about | facts(name, bundle.brings, bundle.prefers)
     tables = part_tables()
     axis, _, short = name.partition(".")
-    homes = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
-    if not homes:
+    matches = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
+    if not matches:
         raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
-    axis, short = homes[0]
+    axis, short = matches[0]
     full, kind = f"{axis}.{short}", tables[axis][short]
     example = EXAMPLES.get(full, full)
     about = {"name": full, "what": documentation(kind).splitlines()[0], "paper": "", "parameters": parameters(kind)}
@@ -45,16 +45,18 @@ def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[st
     brings = list(brings)
     keys = [part.key for part in brings] or list(evidence.PLAIN)
     return {
-        "axes": sorted({axis for part in brings for axis in axes_of(part)}), "parts": [part.key for part in brings],
+        "axes": sorted({axis for part in brings for axis in axes_of(part)}),
+        "parts": [part.key for part in brings],
         "prefers": [part.key for part in prefers],
         "sends": [f"{n}: {kind}" for part in brings for n, kind in part.uplink.items()],
         "receives": [f"{n}: {kind}" for part in brings for n, kind in part.downlink.items()],
         "keeps_state": any(defines(part, "init_client") for part in brings),
         "needs_proxy": any("proxy" in part.needs for part in brings),
-        "costs": None, "laws": sorted({evidence.laws(key) for key in keys}),
+        "costs": None,
+        "laws": sorted({evidence.laws(key) for key in keys}),
         "findings": [asdict(finding) for finding in evidence.FINDINGS.get(text, ())],
         "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
-    }  # fmt: skip
+    }
 
 
 def parameters(factory: Any) -> dict[str, Any]:
@@ -68,5 +70,5 @@ def parameters(factory: Any) -> dict[str, Any]:
 
 
 def documentation(kind: Any) -> str:
-    """What a part's file says at its top: formula, traps, where the authors' code differs."""
+    """The docstring of a part's file: formula, traps, where the authors' code differs."""
     return inspect.getdoc(sys.modules[kind.__module__]) or ""

@@ -1,8 +1,8 @@
-"""What speaks for a method: the tests that state its laws, and what its controls said where somebody measured them.
+"""The evidence for a method: the tests that state its laws, and the results of its controls where they were measured.
 
-Both are typed here, because neither can be computed; a test checks that the files are there and speak of the part. A
-finding is one sentence with the place where it was measured: another federation may have another answer. A method
-without one has not been measured, and `undrift methods` says so.
+Both are written by hand, because neither can be computed. A test checks that the files exist and mention the part. A
+finding is one sentence with the setting in which it was measured: another federation may give another result. A method
+without a finding has not been measured, and `undrift methods` says so.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of FedAvg
 
-# Files of tests/laws that do not have the name of their part.
+# Files of tests/laws that are not named after their part.
 SHARED = {
     "test_private": ("personalize.fedrep", "private.head", "private.named", "private.norms"),
     "test_server_side": ("combine.fednova", "server.fedmr", "server.momentum", *PLAIN),
     "test_adaptive": ("server.fedadagrad", "server.fedadam", "server.fedyogi"),
     "test_dac": ("weighting.flood",),
     "test_fednolowe": ("weighting.uniform",),
-}  # fmt: skip
+}
 
 
 def laws(part: str) -> str:
@@ -29,7 +29,7 @@ def laws(part: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the controls say, and where it was measured."""
+    """A result of the controls, and the setting in which it was measured."""
 
     sentence: str
     where: str
@@ -42,28 +42,30 @@ AT_PAPER_SCALE = "MNIST at the paper's scale, {}: docs/results/README.md"
 FINDINGS = {
     "flood": (
         Finding(
-            "divided by their batch mean, its sample weights cannot be told from FedAvg; as published the run falls as far as "
-            "with the same mean weight and no selection, as a larger learning rate would make it",
+            "with sample weights divided by their batch mean it cannot be distinguished from FedAvg; as published "
+            "the run falls as far as with the same mean weight and no selection, as with a larger learning rate",
             SPREAD,
         ),
     ),
     "fedbss": (
         Finding(
-            "above uniform FedAvg, but not told apart from a random order, nor from leaving the biased samples out",
+            "above uniform FedAvg, but not distinguished from a random order, nor from leaving the biased samples out",
             SPREAD,
         ),
     ),
     "bound": (
-        Finding("not told apart from its own weights permuted among the clients, nor from uniform weights", SPREAD),
-        Finding("above uniform weights and above its own dealt to other clients; 1/mean loss does as well", GATHERED),
+        Finding("not distinguished from its own weights permuted among the clients, nor from uniform weights", SPREAD),
+        Finding(
+            "above uniform weights and above its own weights given to other clients; 1/mean loss does as well", GATHERED
+        ),
         Finding(
             "reproduces; of 22 points above size weights uniform weights have 19, and swing more",
             AT_PAPER_SCALE.format("one seed"),
         ),
     ),
     "fednolowe": (
-        Finding("not told apart from uniform weights, nor from its tilt reversed", SPREAD),
+        Finding("not distinguished from uniform weights, nor from its tilt reversed", SPREAD),
         Finding("above size weights in each seed, below uniform ones in each", AT_PAPER_SCALE.format("three seeds")),
     ),
-    "fliu": (Finding("not told apart from γ shuffled among the clients", SPREAD),),
+    "fliu": (Finding("not distinguished from γ shuffled among the clients", SPREAD),),
 }

@@ -13,7 +13,7 @@ from undrift.core.text import Call, build, parse_method
 from undrift.methods import combine, objectives, personalize, private, sampling, server, weighting
 from undrift.methods.published import PUBLISHED
 
-# What fills the single places that nobody takes: FedAvg.
+# The parts of single-place axes that a method does not name: FedAvg.
 DEFAULTS = (weighting.size(), combine.mean(), server.replace())
 
 
@@ -48,9 +48,14 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
 def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
     """axis -> name -> part class."""
     modules: dict[str, Any] = {
-        "sampling": sampling, "objective": objectives, "personalize": personalize, "weighting": weighting,
-        "combine": combine, "server": server, "private": private,
-    }  # fmt: skip
+        "sampling": sampling,
+        "objective": objectives,
+        "personalize": personalize,
+        "weighting": weighting,
+        "combine": combine,
+        "server": server,
+        "private": private,
+    }
     return {axis: {name: getattr(module, name) for name in module.__all__} for axis, module in modules.items()}
 
 
@@ -68,19 +73,19 @@ def method_pieces(text: str) -> list[tuple[int, Any, str]]:
         if mark == "@":
             pieces.append((NAMED, build("weighting", call, tables["weighting"]), call.name))
         elif axis in tables and short:
-            found = build(axis, dataclasses.replace(call, name=short), tables[axis])
-            pieces.append((NAMED, found, call.name))
+            named = build(axis, dataclasses.replace(call, name=short), tables[axis])
+            pieces.append((NAMED, named, call.name))
         elif call.name in PUBLISHED:
             bundle = build("method", call, {call.name: PUBLISHED[call.name].factory})
             pieces += [(BROUGHT, piece, call.name) for piece in bundle.brings]
             pieces += [(PREFERRED, piece, call.name) for piece in bundle.prefers]
         else:
-            homes = [axis for axis, table in tables.items() if call.name in table]
-            if not homes:
+            axes = [axis for axis, table in tables.items() if call.name in table]
+            if not axes:
                 raise unknown("method", call.name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
-            if len(homes) > 1:
+            if len(axes) > 1:
                 raise BadRequest(
-                    f"{call.name} is a part of several axes; write {' or '.join(f'{h}.{call.name}' for h in homes)}"
+                    f"{call.name} is on several axes; write {' or '.join(f'{axis}.{call.name}' for axis in axes)}"
                 )
-            pieces.append((NAMED, build(homes[0], call, tables[homes[0]]), call.name))
+            pieces.append((NAMED, build(axes[0], call, tables[axes[0]]), call.name))
     return pieces

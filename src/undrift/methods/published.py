@@ -1,8 +1,8 @@
 """Published names: a table from a name to the parts it stands for.
 
-A row says what a name *brings* (it gives way only to what the user names on that axis) and what it merely *prefers*.
-Its parameters are those of its parts: they are declared there, and a row adds or repeats none. `undrift methods` prints
-this table.
+A row lists the parts that a name *brings* (only a part that the user names on that axis replaces them) and those that
+it *prefers*. Its parameters are those of its parts: they are declared there, and a row adds or repeats none. `undrift
+methods` prints this table.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Published:
     """One published name."""
 
     name: str
-    what: str  # one line of what it is
+    what: str  # one sentence
     paper: str
     brings: tuple[PartClass, ...] = ()
     prefers: tuple[PartClass, ...] | Callable[..., tuple[PartClass, ...]] = ()  # or a function of the parameters
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters that the name decides
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters that the name sets
 
     @property
     def factory(self) -> Callable[..., Bundle]:
-        """A function of the parts' parameters that gives the parts; its signature is read by the text grammar."""
+        """A function from the parts' parameters to the parts. The text grammar reads its signature."""
 
         def make(*args: Any, **options: Any) -> Bundle:
             given = {**signature.bind(*args, **options).arguments, **self.fixed}
@@ -54,15 +54,18 @@ class Published:
     @property
     def signature(self) -> inspect.Signature:
         """The parameters of all its parts, each name once."""
-        found: dict[str, inspect.Parameter] = {}
+        merged: dict[str, inspect.Parameter] = {}
         for kind in self.brings:
-            for one in parameters(kind):
-                if one.name not in self.fixed and one.name not in found:
-                    default = inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default
-                    found[one.name] = inspect.Parameter(
-                        one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=one.hint
+            for declared in parameters(kind):
+                if declared.name not in self.fixed and declared.name not in merged:
+                    default = inspect.Parameter.empty if declared.default is dataclasses.MISSING else declared.default
+                    merged[declared.name] = inspect.Parameter(
+                        declared.name,
+                        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                        default=default,
+                        annotation=declared.hint,
                     )
-        return inspect.Signature(list(found.values()))
+        return inspect.Signature(list(merged.values()))
 
 
 def uniform_for_the_script(variant: str = "matching", **_: Any) -> tuple[PartClass, ...]:
@@ -76,13 +79,12 @@ REDDI = "Reddi et al.: Adaptive Federated Optimization, ICLR 2021"
 YIN = "Yin et al.: Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018"
 KRUM = "Blanchard et al.: Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, NeurIPS 2017"
 
-# A table stays a table.
 # fmt: off
 ROWS = (
     # ---- averaging ---------------------------------------------------------------------------------------------
     Published("fedavg", "Local training and the mean of the models, weighted by size.",
               FEDAVG),
-    Published("fedavg-uniform", "Local training and the plain mean of the models: the control wherever sizes differ.",
+    Published("fedavg-uniform", "Local training and the plain mean of the models: the control where sizes differ.",
               FEDAVG, brings=(weighting.uniform,)),
     Published("fednova", "Averaging normalised by the number of local steps.",
               "Wang et al.: Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020",

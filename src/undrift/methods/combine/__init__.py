@@ -1,4 +1,4 @@
-"""From many vectors one."""
+"""The axis `combine`: rules that make one vector out of the clients' vectors."""
 
 from __future__ import annotations
 
@@ -15,5 +15,15 @@ from undrift.methods.combine.normbound import Normbound as normbound
 from undrift.methods.combine.trimmed import Trimmed as trimmed
 
 __all__ = [
-    "fedcda", "fedlaw", "fedma", "fednova", "geomedian", "inco", "krum", "mean", "median", "normbound", "trimmed",
-]  # fmt: skip
+    "fedcda",
+    "fedlaw",
+    "fedma",
+    "fednova",
+    "geomedian",
+    "inco",
+    "krum",
+    "mean",
+    "median",
+    "normbound",
+    "trimmed",
+]

@@ -1,8 +1,8 @@
-"""What the robust rules share: the clients' answers as points, in blocks of coordinates so that memory stays small.
+"""Shared by the robust rules: the clients' replies as points, read in blocks of coordinates so that memory stays small.
 
 A client's point is [Δ of P | F]: parameters relative to what was sent, floating buffers as they are, so that a running
-variance stays inside the range of the clients'. All arithmetic is float64: adding a difference of two float32 numbers
-back gives the number itself.
+variance stays inside the range of the clients' variances. All arithmetic is float64: adding a difference of two float32
+numbers back gives the number itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK = 1 << 16
 
 
 def blocks(server: Server, replies: Replies) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """(place, points of all clients there, what has to be added to a combined point)."""
+    """(slice, points of all clients there, what must be added to a combined point)."""
     nP, n = server.plan.layout.nP, len(server.vector)
     for start, stop in ((0, nP), (nP, n)):
         for at in range(start, stop, BLOCK):
@@ -46,8 +46,8 @@ def mixture(server: Server, replies: Replies, shares: Sequence[float]) -> torch.
 
 
 def distances(server: Server, replies: Replies) -> torch.Tensor:
-    """Squared distances between all pairs, m × m. The points are first moved by their coordinate median: a far outlier
-    then spoils only its own row, not the differences of the others."""
+    """Squared distances between all pairs, m × m. The coordinate median is subtracted first: a far outlier then costs
+    precision only in its own row, not in the distances between the others."""
     m = len(replies)
     gram = torch.zeros(m, m, dtype=torch.float64)
     for _, points, _ in blocks(server, replies):
@@ -58,7 +58,7 @@ def distances(server: Server, replies: Replies) -> torch.Tensor:
 
 
 def too_few(server: Server, replies: Replies, weights: Sequence[float], least: int, rule: str) -> torch.Tensor | None:
-    """The weighted mean, noted, where a round has fewer answers than the rule needs; None where it has enough."""
+    """The weighted mean (with a note) if a round has fewer replies than the rule needs, None if it has enough."""
     if len(replies) >= least:
         return None
     server.note("fallback", f"{rule} needs {least} clients and has {len(replies)}: the weighted mean instead")

@@ -1,14 +1,17 @@
-"""FedCDA: average across rounds, of every client the cached model that fits the others best (Wang et al., ICLR 2024).
+"""FedCDA: averaging across rounds, with the cached model of every client that fits the others best.
+
+Wang et al.: FedCDA: Federated Learning with Cross-Rounds Divergence-Aware Aggregation, ICLR 2024.
 
     choose w_n among client n's last K models:  min mean_n F_n(w_n) + (L/2)[mean_n ‖w_n‖² − ‖mean_n w_n‖²]
-    θ = uniform mean of the chosen models of *all clients seen so far*
+    θ = uniform mean of the chosen models of *all clients that have replied so far*
 
-Absent clients keep their choice. Participants are dealt at random into groups, each searched exhaustively while later
-groups are left out. F is the loss of the last local epoch. Only inner products enter the search (‖Σw‖² from the Gram
-matrix), and the sum of all choices is kept, so a round reads the rows of its participants and of nobody else.
+Absent clients keep their choice. Participants are split at random into groups. Each group is searched exhaustively
+while later groups are left out. F is the loss of the last local epoch. The search needs only inner products (‖Σw‖² from
+the Gram matrix), and the sum of all choices is stored, so a round reads the rows of its participants only.
 
-The trap: K^|group| grows fast, so a group has at most `most` clients. In the warm-up (a quarter of the run) it is
-FedAvg, choosing the latest. There is no official code; reimplementations differ in exactly these two points.
+The trap: K^|group| grows fast, so a group has at most `most` clients. During the warm-up (a quarter of the run) the
+rule is FedAvg and chooses the latest model. There is no official code. Reimplementations differ in exactly these two
+points.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.parts import Combine, Plan, Replies, Server, Tree, server_sum
+from undrift.contract.parts import Combine, Plan, Range, Replies, Server, Tree, server_sum
 from undrift.core.errors import BadRequest
 
 BLOCK = 1 << 16
@@ -29,22 +32,19 @@ BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class FedCDA(Combine):
-    K: int = 3  # models kept per client
-    groups: int = 3
-    L: float = 1.0
-    warmup: int | None = None  # rounds; None: a quarter of the run
-    most: int = 4  # clients in a group
+    K: Annotated[int, Range(least=1)] = 3  # models kept per client
+    groups: Annotated[int, Range(least=1)] = 3
+    L: Annotated[float, Range(least=0)] = 1.0
+    warmup: Annotated[int | None, Range(least=0)] = None  # rounds; None: a quarter of the run
+    most: Annotated[int, Range(least=1)] = 4  # clients in a group
 
     ignores_weights: ClassVar = True
 
-    def __post_init__(self) -> None:
-        if self.K < 1 or self.groups < 1 or self.most < 1 or not 0 <= self.L < math.inf:
-            raise BadRequest("fedcda: K, groups and most must be at least 1 and L at least 0, not "
-                             f"{self.K}, {self.groups}, {self.most}, {self.L}")  # fmt: skip
-        if self.warmup is not None and self.warmup < 0:
-            raise BadRequest(f"fedcda: warmup must be at least 0 rounds, not {self.warmup}")
+    def validate(self) -> None:
         if self.K**self.most > 1_000_000:
-            raise BadRequest(f"fedcda: K = {self.K} models of {self.most} clients are too many choices; lower one")
+            raise BadRequest(
+                f"fedcda: K = {self.K} models of most = {self.most} clients are too many choices; lower one"
+            )
 
     def resolve(self, plan: Plan) -> FedCDA:
         return replace(self, warmup=plan.share(0.25)) if self.warmup is None else self
@@ -72,16 +72,17 @@ class FedCDA(Combine):
             return server_sum(replies.vectors, weights)
         if not others:
             return server_sum(chosen, 1 / len(chosen))
-        return (total / (others + len(rows))).float()
+        mean: torch.Tensor = (total / (others + len(rows))).float()
+        return mean
 
     def cached(self, row: Any, model: torch.Tensor, loss: float) -> dict[str, Any]:
-        """The client's row with its newest model, which is also the choice for now."""
+        """The client's row with its newest model, which is also the first choice."""
         models = [*(row["models"] if row else []), model][-self.K :]
         losses = [*(row["losses"] if row else []), loss][-self.K :]
         return {"models": models, "losses": losses, "choice": len(models) - 1}
 
     def search(self, server: Server, rows: list[dict[str, Any]], fixed: torch.Tensor, count: int) -> None:
-        """Group by group the best combination; `fixed` is the sum of `count` models that stand."""
+        """Choose the best combination, group by group. `fixed` is the sum of the `count` models already chosen."""
         nP = server.plan.layout.nP
         fixed = fixed[:nP].clone()
         order = torch.randperm(len(rows), generator=server.stream("groups"))
@@ -102,12 +103,13 @@ class FedCDA(Combine):
     def objective(
         self, picks: tuple[int, ...], members: list[dict[str, Any]], gram: list[list[float]], starts: list[int], n: int
     ) -> float:
-        """What depends on the picks of a group: its losses, its norms, and the norm of the mean of all that stand."""
+        """The terms that depend on a group's picks: losses, norms, and the norm of the mean of all chosen models."""
         at = [start + pick for start, pick in zip(starts, picks)]
         loss = sum(row["losses"][pick] for row, pick in zip(members, picks))
         norms = sum(gram[i][i] for i in at)
         whole = sum(gram[i][j] for i in [0, *at] for j in [0, *at])
-        return loss / n + self.L / 2 * (norms / n - whole / n**2)
+        value: float = loss / n + self.L / 2 * (norms / n - whole / n**2)
+        return value
 
 
 def inner_products(vectors: Sequence[torch.Tensor]) -> list[list[float]]:

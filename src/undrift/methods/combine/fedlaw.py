@@ -1,63 +1,58 @@
-"""FedLAW: the server learns the weights and a shrinking factor on a proxy set (Li et al., ICML 2023).
+"""FedLAW: the server learns the weights and a shrinking factor on a proxy set.
+
+Li et al.: Revisiting Weighted Aggregation in Federated Learning with Neural Networks, ICML 2023.
 
     θ = γ Σ_k λ_k θ_k        λ = softmax(x), γ = e^g        minimise CE(θ) on the proxy set over (x, g) by Adam
 
-x begins at the log of the size shares and g at 0, so no steps are size weights. `quadratic`: λ ∝ x², γ = g². As θ is a
-mixture, dCE/dλ_k = γ⟨∇CE, θ_k⟩: one backward pass per batch and m inner products. γ shrinks P only and is held within
-[0.5, 1.5]. BatchNorm uses the batch's statistics while learning, and its buffers are estimated anew on the proxy set at
-the end; dropout rests.
+x starts at the log of the size shares and g at 0, so zero steps give size weights. `quadratic`: λ ∝ x², γ = g². As θ is
+a mixture, dCE/dλ_k = γ⟨∇CE, θ_k⟩: one backward pass per batch and m inner products. γ shrinks P only and is clamped to
+[0.5, 1.5]. BatchNorm uses the batch's statistics during learning, and its buffers are estimated again on the proxy set
+at the end. Dropout is off.
 
-The trap: the authors take the proxy set from the test set, which leaks; here it is carved from the training data before
+The trap: the authors take the proxy set from the test set, which leaks. Here it is split off the training data before
 partitioning. Their server model runs in train mode and the clients' buffers are never averaged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch.nn import functional as F
 
-from undrift.contract.parts import Combine, Replies, Server, server_sum
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Combine, Range, Replies, Server, server_sum
 from undrift.core.vector import Flat
 
-BATCHNORM = torch.nn.modules.batchnorm._BatchNorm
+BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 GAMMA = (0.5, 1.5)
 
 
 @dataclass(frozen=True)
 class FedLAW(Combine):
-    epochs: int = 20
-    lr: float = 0.01
-    batch: int = 128
+    epochs: Annotated[int, Range(least=0)] = 20
+    lr: Annotated[float, Range(above=0)] = 0.01
+    batch: Annotated[int, Range(least=1)] = 128
     form: Literal["exponential", "quadratic"] = "exponential"
-    halve: int = 20  # epochs after which the rate is halved
+    halve: Annotated[int, Range(least=1)] = 20  # epochs after which the rate is halved
 
     needs: ClassVar = ("proxy",)
     ignores_weights: ClassVar = True
-
-    def __post_init__(self) -> None:
-        if self.epochs < 0 or not 0 < self.lr < math.inf or self.batch < 1 or self.halve < 1:
-            raise BadRequest("fedlaw: epochs must be at least 0, lr above 0, batch and halve at least 1, not "
-                             f"{self.epochs}, {self.lr}, {self.batch}, {self.halve}")  # fmt: skip
-        if self.form not in ("exponential", "quadratic"):
-            raise BadRequest(f"fedlaw: form must be exponential or quadratic, not {self.form!r}")
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         assert server.proxy is not None
         x, y = server.proxy
         nP = server.plan.layout.nP
         n = torch.tensor(replies.n, dtype=torch.float64)
-        free, g = self.begin_at(n)
+        free, g = self.initial(n)
         rule = Adam([free, g])
         flat = server.model(server_sum(replies.vectors, (n / n.sum()).tolist()))
         G = torch.empty_like(flat.P)
         draw, losses = server.stream("order"), list[float]()
-        with as_while_learning(flat):
+        with batchnorm_training(flat):
             for epoch in range(self.epochs):
                 lr, total = self.lr * 0.5 ** (epoch // self.halve), 0.0
                 for index in even_batches(torch.randperm(len(y), generator=draw), self.batch):
@@ -75,13 +70,13 @@ class FedLAW(Combine):
                     total += loss.item() * len(index)
                 losses.append(total / len(y))
         share, gamma = self.mixture(free, g, n)
-        self.say(server, replies, share, gamma, losses)
+        self.note_result(server, replies, share, gamma, losses)
         out = server_sum(replies.vectors, share.tolist())
         out[:nP] *= gamma.item()
-        return estimated_anew(server.model(out), x, self.batch) if self.epochs else out
+        return with_new_statistics(server.model(out), x, self.batch) if self.epochs else out
 
-    def begin_at(self, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The free numbers at size weights and γ = 1. The exponential form is written relative to the sizes."""
+    def initial(self, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The free numbers (x, g) at size weights and γ = 1. The exponential form is written relative to the sizes."""
         if self.form == "exponential":
             return torch.zeros_like(n).requires_grad_(), torch.zeros((), dtype=n.dtype).requires_grad_()
         return (n / n.sum()).sqrt().requires_grad_(), torch.ones((), dtype=n.dtype).requires_grad_()
@@ -90,7 +85,7 @@ class FedLAW(Combine):
         raw = n * free.exp() if self.form == "exponential" else free.square()
         return raw / raw.sum(), g.exp() if self.form == "exponential" else g.square()
 
-    def say(
+    def note_result(
         self, server: Server, replies: Replies, share: torch.Tensor, gamma: torch.Tensor, losses: list[float]
     ) -> None:
         for client, value in zip(replies.ids, share.tolist()):
@@ -100,7 +95,7 @@ class FedLAW(Combine):
 
 
 class Adam:
-    """Adam with betas 0.5 and 0.999 on a few numbers; torch.optim's takes seconds to import."""
+    """Adam with betas 0.5 and 0.999 on a few numbers. torch.optim's Adam takes seconds to import."""
 
     def __init__(self, numbers: list[torch.Tensor]) -> None:
         self.numbers, self.steps = numbers, 0
@@ -117,39 +112,41 @@ class Adam:
             number -= lr * mean / (1 - 0.5**self.steps) / scale
 
 
-class as_while_learning:  # noqa: N801
-    """BatchNorm in train mode, everything else (dropout) at rest; put back at the end."""
-
-    def __init__(self, flat: Flat) -> None:
-        self.norms = [child for child in flat.module.modules() if isinstance(child, BATCHNORM)]
-        flat.module.eval()
-
-    def __enter__(self) -> None:
-        for norm in self.norms:
-            norm.train()
-
-    def __exit__(self, *exception: object) -> None:
-        for norm in self.norms:
+@contextmanager
+def batchnorm_training(flat: Flat) -> Iterator[None]:
+    """BatchNorm in train mode and everything else (dropout) in eval mode. All is in eval mode afterwards."""
+    norms = batchnorms(flat)
+    flat.module.eval()
+    for norm in norms:
+        norm.train()
+    try:
+        yield
+    finally:
+        for norm in norms:
             norm.eval()
 
 
+def batchnorms(flat: Flat) -> list[BatchNorm]:
+    return [child for child in flat.module.modules() if isinstance(child, BatchNorm)]
+
+
 def even_batches(order: torch.Tensor, size: int) -> Sequence[torch.Tensor]:
-    """Batches whose sizes differ by at most one, so that none has a single sample unless there is only one."""
+    """Batches whose sizes differ by at most one. None has a single sample unless there is only one."""
     return order.tensor_split(math.ceil(len(order) / size))
 
 
-def estimated_anew(flat: Flat, x: torch.Tensor, size: int) -> torch.Tensor:
-    """The network's vector with BatchNorm statistics that are the mean over the proxy set's batches."""
+def with_new_statistics(flat: Flat, x: torch.Tensor, size: int) -> torch.Tensor:
+    """The network's vector, with BatchNorm statistics replaced by the mean over the proxy set's batches."""
     batches = even_batches(torch.arange(len(x)), size)
-    norms = [child for child in flat.module.modules() if isinstance(child, BATCHNORM)]
+    norms = batchnorms(flat)
     if not norms or (flat.layout.batchnorm_needs_two and len(x) == 1):
         return flat.vector.cpu().clone()
     momenta = [norm.momentum for norm in norms]
     try:
-        with as_while_learning(flat), torch.no_grad():
-            for seen, index in enumerate(batches):
+        with batchnorm_training(flat), torch.no_grad():
+            for count, index in enumerate(batches):
                 for norm in norms:
-                    norm.momentum = 1 / (seen + 1)
+                    norm.momentum = 1 / (count + 1)
                 flat(x[index])
     finally:
         for norm, momentum in zip(norms, momenta):

@@ -1,19 +1,22 @@
-"""FedMA by matching: hidden units are put in a common order before they are averaged (Wang et al., ICLR 2020).
+"""FedMA by matching: hidden units are put in a common order before they are averaged.
 
-The order of hidden units means nothing, so two clients may hold the same network in different orders. Client by client
-against the reference (the client with most data), layer by layer in order of execution:
+Wang et al.: Federated Learning with Matched Averaging, ICLR 2020.
 
-    permute the layer's inputs by the last assignment (channels; blocks of H·W columns behind a flatten)
+The order of hidden units has no meaning, so two clients may hold the same network in different orders. Each client is
+matched to the reference (the client with the most data), layer by layer in order of execution:
+
+    permute the layer's inputs by the last assignment (channels; blocks of H·W columns after a flatten)
     assign its units to the reference's, Hungarian on ‖[w, b]_i − [w, b]^ref_j‖²
-    carry the order to bias, norm parameters and statistics        then average with p_k
+    apply the order to bias, norm parameters and statistics        then average with p_k
 
-Class rows are never permuted. The trap: a residual sum ties the orders of several layers together, so such networks
-are refused (told by a layer whose inputs are not the outputs of the one before). The original matches under a Beta
-process, may grow layers and retrains after each; this is its matching step. Clients that start a round from a common
-model hardly ever change order, so expect plain averaging then.
+Class rows are never permuted. The trap: a residual sum ties the orders of several layers together, so such networks are
+refused (recognised by a layer whose inputs are not the outputs of the one before). The original matches under a Beta
+process, may grow layers and retrains after each layer. This is its matching step. Clients that start a round from a
+common model hardly ever change order, so expect plain averaging then.
 
-`variant="fednolowe"` is what FedNolowe's code calls FedMA: rows of every weight matched to the first client's, each
-tensor by itself; biases, norms and the input side stay as they are. (There the head is not always spared; here it is.)
+`variant="fednolowe"` is what FedNolowe's code calls FedMA: rows of every weight are matched to the first client's, each
+tensor by itself. Biases, norms and the input side stay as they are. (That code does not always skip the head. This
+does.)
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from typing import Literal
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Replies, Server, server_sum
-from undrift.core.errors import BadRequest
 from undrift.core.vector import Entry, Layout
 
 DENSE = ("Linear", "Conv1d", "Conv2d", "Conv3d")
@@ -37,17 +39,16 @@ NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "InstanceNorm
 class FedMA(Combine):
     variant: Literal["matching", "fednolowe"] = "matching"
 
-    def __post_init__(self) -> None:
-        if self.variant not in ("matching", "fednolowe"):
-            raise BadRequest(f"fedma: variant must be matching or fednolowe, not {self.variant!r}")
-
     def check(self, plan: Plan) -> Iterable[Problem]:
         if self.variant == "matching":
             try:
                 chain(plan.layout)
             except NoChainError as why:
-                yield Problem("error", f"fedma matches units along a plain chain of layers, and {why}; use "
-                              "fedma(variant=fednolowe) or another method")  # fmt: skip
+                yield Problem(
+                    "error",
+                    f"fedma matches units along a plain chain of layers, and {why}; use "
+                    "fedma(variant=fednolowe) or another method",
+                )
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         if self.variant == "fednolowe":
@@ -70,7 +71,7 @@ class NoChainError(Exception):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer with weights, and the norm entries that follow before the next one."""
+    """A layer with weights, and the norm entries between it and the next layer."""
 
     weight: Entry
     bias: Entry | None
@@ -82,7 +83,7 @@ class Layer:
 
 
 def chain(layout: Layout) -> list[Layer]:
-    """The layers in order of execution; raises NoChainError where permuting the units of one would not be undone by
+    """The layers in order of execution. Raises NoChainError if permuting the units of a layer cannot be undone by
     permuting the inputs of the next."""
     owned: dict[str, list[Entry]] = {}
     for entry in layout.entries:
@@ -99,11 +100,15 @@ def chain(layout: Layout) -> list[Layer]:
         if kind in DENSE and set(entries) <= {"weight", "bias"} and "weight" in entries:
             layer = Layer(entries["weight"], entries.get("bias"))
             if layers and layer.weight.shape[1] % layers[-1].units:
-                raise NoChainError(f"{name} takes {layer.weight.shape[1]} inputs where the layer before it gives "
-                                   f"{layers[-1].units} (a residual or grouped network?)")  # fmt: skip
+                raise NoChainError(
+                    f"{name} takes {layer.weight.shape[1]} inputs where the layer before it gives "
+                    f"{layers[-1].units} (a residual or grouped network?)"
+                )
             if layers and len(layer.weight.shape) > 2 and layer.weight.shape[1] != layers[-1].units:
-                raise NoChainError(f"the convolution {name} takes {layer.weight.shape[1]} channels where the layer "
-                                   f"before it gives {layers[-1].units} (a residual or grouped network?)")  # fmt: skip
+                raise NoChainError(
+                    f"the convolution {name} takes {layer.weight.shape[1]} channels where the layer "
+                    f"before it gives {layers[-1].units} (a residual or grouped network?)"
+                )
             layers.append(layer)
         elif kind in NORMS and layers and all(math.prod(e.shape) % layers[-1].units == 0 for e in entries.values()):
             layers[-1].after.extend(entries.values())
@@ -118,7 +123,7 @@ def chain(layout: Layout) -> list[Layer]:
 
 
 def aligned(layout: Layout, vector: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The same network with its hidden units in the reference's order, and how many changed place."""
+    """The same network with its hidden units in the reference's order, and how many units moved."""
     out, moved = vector.clone(), 0
     layers = chain(layout)
     order: torch.Tensor | None = None
@@ -136,7 +141,7 @@ def aligned(layout: Layout, vector: torch.Tensor, reference: torch.Tensor) -> tu
 
 
 def rowwise(layout: Layout, vector: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """FedNolowe's routine: rows of each weight by themselves."""
+    """FedNolowe's routine: match the rows of each weight separately."""
     out, moved = vector.clone(), 0
     for entry in layout.entries:
         if entry.kind == "parameter" and len(entry.shape) > 1 and entry.module != layout.head:
@@ -154,8 +159,8 @@ def rows(vector: torch.Tensor, layer: Layer) -> torch.Tensor:
 
 
 def assignment(own: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """order[j] is the unit that takes the reference's place j."""
-    from scipy.optimize import linear_sum_assignment  # 0.7 s to import: a site starts a process per message
+    """order[j] is the unit that moves to position j of the reference."""
+    from scipy.optimize import linear_sum_assignment  # takes 0.7 s, and a site starts a process per message
 
     a, b = own.double(), reference.double()
     cost = b.square().sum(1)[:, None] + a.square().sum(1)[None, :] - 2 * b @ a.T
@@ -163,7 +168,7 @@ def assignment(own: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 def permute(vector: torch.Tensor, entry: Entry, dim: int, order: torch.Tensor) -> None:
-    """Put an entry's rows (dim 0) or inputs (dim 1) in a new order; they may come in blocks of equal size."""
+    """Reorder an entry's rows (dim 0) or inputs (dim 1), which may be blocks of equal size."""
     lead = entry.shape[:dim]
     view = vector[entry.place].view(*lead, len(order), -1)
     view.copy_(view.index_select(dim, order))

@@ -1,10 +1,12 @@
-"""FedNova: normalised averaging (Wang et al., NeurIPS 2020).
+"""FedNova: averaging normalised by the number of local steps.
+
+Wang et al.: Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020.
 
     θ ← θ + (Σ_k p_k a_k) Σ_k p_k (θ_k − θ) / a_k        on P; F by the plain mean
 
-A client that made more steps does not pull harder. a_k is the *normalised* step count: with momentum or a proximal pull
+A client that made more steps does not pull harder. a_k is the *normalised* step count: with momentum or a proximal term
 one gradient moves the model more or less than once. FLOOD's and FedDisco's code take ⌊En/B⌋ steps (the true count is
-E⌈n/B⌉), and divide running statistics by a_k as well, which is right only if all a_k are equal.
+E⌈n/B⌉), and divide running statistics by a_k as well, which is correct only if all a_k are equal.
 """
 
 from __future__ import annotations
@@ -25,11 +27,17 @@ class FedNova(Combine):
     def check(self, plan: Plan) -> Iterable[Problem]:
         personal, server = plan.method.one("personalize"), plan.method.one("server")
         if plan.method.moves_start:
-            yield Problem("error", f"fednova divides a client's change by its steps, and {personal.name} moves the "
-                          "start, so the change is not made of steps; use one of the two")  # fmt: skip
+            yield Problem(
+                "error",
+                f"fednova divides a client's change by its steps, and {personal.name} moves the "
+                "start, so steps alone do not explain the change; use one of the two",
+            )
         if defines(server, "model_for"):
-            yield Problem("error", f"fednova adds changes to one model, and {server.name} sends every client "
-                          "another one; use one of the two")  # fmt: skip
+            yield Problem(
+                "error",
+                f"fednova adds changes to one model, and {server.name} sends every client "
+                "another one; use one of the two",
+            )
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         trainable = server.plan.layout.trainable

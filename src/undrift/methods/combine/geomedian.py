@@ -1,22 +1,23 @@
-"""The geometric median of the clients' updates, RFA (Pillutla, Kakade, Harchaoui, IEEE TSP 2022).
+"""The geometric median of the clients' updates (RFA).
+
+Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE TSP 2022.
 
     minimise Σ_k p_k ‖z − Δ_k‖ by smoothed Weiszfeld:  z ← Σ β_k Δ_k / Σ β_k,   β_k = p_k / max(ν, ‖z − Δ_k‖)
 
 Clients with less than half of the *weight* may send anything. As z is always a mixture of the Δ_k, the steps need only
-their pairwise distances D: ‖z − Δ_k‖² = Σ_j α_j D_jk − ½ Σ_ij α_i α_j D_ij. The vectors are read twice, whatever the
-number of steps. The trap: with weights by size one large broken client can hold half of the weight.
+their pairwise distances D: ‖z − Δ_k‖² = Σ_j α_j D_jk − ½ Σ_ij α_i α_j D_ij. The vectors are read twice, however many
+steps there are. The trap: with weights by size one large broken client can hold half of the weight.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from undrift.contract.parts import Combine, Plan, Problem, Replies, Server
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Combine, Plan, Problem, Range, Replies, Server
 from undrift.methods.combine._points import distances, mixture, too_few
 
 LEAST = 3
@@ -24,12 +25,8 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Geomedian(Combine):
-    nu: float = 1e-6
-    steps: int = 100
-
-    def __post_init__(self) -> None:
-        if not (0 < self.nu < math.inf and self.steps >= 1):
-            raise BadRequest(f"geomedian: nu must be above 0 and steps at least 1, not {self.nu} and {self.steps}")
+    nu: Annotated[float, Range(above=0)] = 1e-6
+    steps: Annotated[int, Range(least=1)] = 100
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         if plan.cohort is not None and plan.cohort < LEAST:

@@ -1,6 +1,8 @@
 """The weighted mean of the clients' vectors, parameters and floating buffers alike.
 
-θ = Σ_k p_k θ_k        a float64 sum in client order, rounded once
+McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+
+    θ = Σ_k p_k θ_k        a float64 sum in client order, rounded once
 """
 
 from __future__ import annotations

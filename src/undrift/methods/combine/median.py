@@ -1,9 +1,11 @@
-"""The coordinate median of the clients' updates (Yin et al., ICML 2018).
+"""The coordinate-wise median of the clients' updates.
 
-    θ ← θ + median_k Δ_k, coordinate by coordinate; of an even number the mean of the two in the middle
+Yin et al.: Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018.
 
-Any minority of clients may send anything: every coordinate stays within the range of the others. The price is
-efficiency: on skewed labels the rows of a class that few clients have hardly move. Weights play no role.
+    θ ← θ + median_k Δ_k, coordinate by coordinate; for an even number the mean of the two in the middle
+
+Any minority of clients may send anything: every coordinate stays within the range of the other clients. The price is
+efficiency: on skewed labels the rows of a class that few clients have hardly move. Weights are ignored.
 """
 
 from __future__ import annotations

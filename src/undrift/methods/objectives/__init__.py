@@ -1,4 +1,4 @@
-"""What a client minimises."""
+"""The axis `objective`: what a client minimises in local training."""
 
 from __future__ import annotations
 

@@ -1,37 +1,33 @@
-"""FedDecorr: against dimensional collapse, features are kept uncorrelated (Shi et al., ICLR 2023).
+"""FedDecorr: features are kept uncorrelated, against dimensional collapse.
+
+Shi et al.: Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning, ICLR 2023.
 
     Z = features, every dimension standardised over the batch        K = ZᵀZ
     loss = CE + β · mean_{i≠j}(K_ij²) / B
 
 The trap: K is not divided by B − 1, so the term is (B−1)²/B times the mean squared *correlation* of the paper (62.0 at
-B = 64). The released scale is the default, as everybody copies it; `normalise=True` is the paper's. Batches below four
-samples are left alone: their correlations are near ±1 by construction.
+B = 64). The released scale is the default, as other code copies it. `normalise=True` is the paper's. Batches of fewer
+than four samples get no penalty: their correlations are near ±1 by construction.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.parts import Batch, Job, Objective
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Batch, Job, Objective, Range
 
 FEWEST = 4
 
 
 @dataclass(frozen=True)
 class FedDecorr(Objective):
-    beta: float = 0.1
+    beta: Annotated[float, Range(least=0)] = 0.1
     normalise: bool = False
 
     needs: ClassVar = ("features",)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < math.inf:
-            raise BadRequest(f"feddecorr: beta must be at least 0, not {self.beta}")
 
     def loss(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
         f = batch.features
@@ -43,7 +39,7 @@ class FedDecorr(Objective):
 
 
 def off_diagonal(f: torch.Tensor) -> torch.Tensor:
-    """mean_{i≠j}(K_ij²). Both ZᵀZ and ZZᵀ have the same sum of squares, so the smaller of the two is formed."""
+    """mean_{i≠j}(K_ij²). ZᵀZ and ZZᵀ have the same sum of squares, so the smaller of the two is computed."""
     B, D = f.shape
     Z = (f - f.mean(0)) / (f.var(0) + 1e-8).sqrt()
     K = Z @ Z.T if B < D else Z.T @ Z

@@ -1,38 +1,34 @@
-"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021), in the form of the authors' repository.
+"""FedDyn: dynamic regularisation, in the form of the authors' repository.
 
-Every client keeps h_k, the sum of its own drifts, and is pulled back by it; the server adds everybody's mean:
+Acar et al.: Federated Learning Based on Dynamic Regularization, ICLR 2021.
+
+Every client keeps h_k, the sum of its own drifts, and is pulled back by it. The server adds the mean of all h_k:
 
     each step    g ← g + α_k (P − Θ + h_k)                  α_k = α n/(N n_k), Θ = what was received
     afterwards   h_k ← h_k + θ_k − Θ
-    server       θ̄ = mixed,   Θ ← θ̄ + (1/N) Σ_all h_k       what is judged is θ̄
+    server       θ̄ = mixed,   Θ ← θ̄ + (1/N) Σ_all h_k       what is evaluated is θ̄
 
-(1/N)Σh is known to the server from the models alone, so nothing extra travels. The limit is the *size-weighted*
-optimum, because α_k carries the sizes. The traps: at α → 0 this is not FedAvg (the server still adds Σh); α_k
-explodes for tiny clients, so it is capped at `cap` times α (noted where it binds; it shifts the optimum; `cap=none`
-lifts it).
+The server computes (1/N)Σh from the models alone, so nothing extra travels. The limit is the *size-weighted* optimum,
+because α_k contains the sizes. The traps: at α → 0 this is not FedAvg (the server still adds Σh). α_k explodes for tiny
+clients, so it is capped at `cap` times α. A note says when the cap applies. The cap shifts the optimum; `cap=none`
+removes it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import torch
 
-from undrift.contract.parts import Batch, Job, Objective, Replies, Server, ServerUpdate, server_sum
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server, ServerUpdate, server_sum
 
 
 @dataclass(frozen=True)
 class FedDyn(Objective, ServerUpdate):
-    alpha: float = 0.01
-    cap: float | None = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise BadRequest(f"feddyn: alpha is {self.alpha}; it must be a number above 0")
-        if self.cap is not None and not self.cap > 0:
-            raise BadRequest(f"feddyn: cap is {self.cap}; it must be a number above 0, or none")
+    alpha: Annotated[float, Range(above=0)] = 0.01
+    cap: Annotated[float | None, Range(above=0)] = 10.0
 
     def init_server(self, server: Server) -> dict[str, torch.Tensor]:
         return {"h": torch.zeros(server.plan.layout.nP), "evaluated": server.vector}
@@ -40,7 +36,7 @@ class FedDyn(Objective, ServerUpdate):
     def init_client(self, job: Job) -> torch.Tensor:
         return torch.zeros(job.plan.layout.nP)
 
-    def before_training(self, job: Job, h: torch.Tensor, server_message: dict[str, Any]) -> tuple[float, torch.Tensor]:
+    def before_training(self, job: Job, h: torch.Tensor, server_message: Message) -> tuple[float, torch.Tensor]:
         if self.cap is not None and self.relative(job) > self.cap:
             job.note("capped", self.proximal_strength(job))
         return self.proximal_strength(job), job.plan.layout.trainable(job.received) - h
@@ -56,12 +52,12 @@ class FedDyn(Objective, ServerUpdate):
         return self.alpha * (self.relative(job) if self.cap is None else min(self.relative(job), self.cap))
 
     def relative(self, job: Job) -> float:
-        """The mean size over the client's."""
+        """The mean client size divided by this client's size."""
         return job.plan.total / (job.plan.clients * job.n)
 
     def after_training(
         self, job: Job, scratch: tuple[float, torch.Tensor], h: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
+    ) -> tuple[torch.Tensor, Message]:
         return h + job.plan.layout.trainable(job.trained - job.received), {}
 
     def step(self, server: Server, mixed: torch.Tensor, replies: Replies) -> torch.Tensor:

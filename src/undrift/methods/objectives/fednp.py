@@ -1,17 +1,19 @@
-"""FedNP: a learned Gaussian prior on the last linear layer W, shaped by what the others know (Wu et al., AAAI 2023).
+"""FedNP: a learned Gaussian prior on the last linear layer W, from what the other clients know.
+
+Wu et al.: FedNP: Towards Non-IID Federated Learning via Federated Neural Propagation, AAAI 2023.
 
 Every client has a cavity (c_m, c_s): the product of the other clients' factors over a latent of size 10. From it and
-the mean feature f an expectation-propagation step gives (μ, σ); a small network (NPN: 10 → 10 → dim W, means and
+the mean feature f an expectation-propagation step gives (μ, σ). A small network (NPN: 10 → 10 → dim W, means and
 variances side by side) turns them into a prior of W:
 
     each batch   (m, s) = NPN(μ, σ);  loss = CE + λ mean((W − m)²/(2s + ε)) (+ λ KL, which has no gradient)
-    upload       the client's own factor: (μ, σ) with the cavity divided out
+    upload       the client's own factor: (μ, σ) divided by the cavity
     server       cavity of k: 1/var = Σ_{j≠k} 1/var_j,  mean = var · Σ_{j≠k} mean_j/var_j   over the cohort
 
 The trap: the released division takes relu of a natural parameter that must be negative, so the uploaded variance is
-*always* clamped to ε and the mean, where the factor exists, to ε or 5. That is the default, as it is what was measured;
-`fix=True` divides. The sign of ln(√2+1) differs between the EP step and the NPN in the release, and is kept. There the
-NPN also contains the client's network and steps it a second time per batch; not here.
+*always* clamped to ε and the mean, where the factor exists, to ε or 5. That is the default, because it is what was
+measured. `fix=True` divides correctly. The sign of ln(√2+1) differs between the EP step and the NPN in the release, and
+is kept. In the release the NPN also contains the client's network and steps it a second time per batch. Not here.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Array, Declaration
-from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Replies, Server, Tree
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
 
 LATENT, EPS, MOST = 10, 1e-5, 5.0
 ROOT2 = math.sqrt(2)
@@ -35,16 +37,12 @@ Gaussian = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class FedNP(Objective):
-    lam: float = 0.01
+    lam: Annotated[float, Range(least=0)] = 0.01
     fix: bool = False
 
     needs: ClassVar = ("features",)
     uplink: ClassVar[Declaration] = FACTOR
     downlink: ClassVar[Declaration] = FACTOR
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < math.inf:
-            raise BadRequest(f"fednp: lam must be at least 0, not {self.lam}")
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         head = plan.layout.head
@@ -52,7 +50,8 @@ class FedNP(Objective):
             yield Problem("error", f"fednp puts a prior on the last linear layer, and {head} of this model is frozen")
 
     def message_for(self, server: Server, client: int) -> dict[str, torch.Tensor]:
-        return server.shelf.get(client, {})
+        cavity: dict[str, torch.Tensor] = server.shelf.get(client, {})
+        return cavity
 
     def init_client(self, job: Job) -> dict[str, torch.Tensor]:
         place, draw = prior_slice(job.plan), job.lasting("npn")
@@ -60,7 +59,7 @@ class FedNP(Objective):
         shapes = {"A": (LATENT, LATENT), "a": (LATENT,), "B": (LATENT, dim), "b": (dim,)}
         return {name: torch.rand(shape, generator=draw) * 0.1 - 0.05 for name, shape in shapes.items()}
 
-    def before_training(self, job: Job, npn: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_training(self, job: Job, npn: Any, server_message: Message) -> dict[str, Any]:
         others = torch.full((LATENT,), 1 / max(job.plan.clients - 1, 1))
         cavity = (server_message.get("mean", torch.zeros(LATENT)), server_message.get("variance", others))
         device = job.received.device
@@ -76,11 +75,13 @@ class FedNP(Objective):
             term = self.lam * prior(W, propagate(npn, scratch["here"]))
             slopes = torch.autograd.grad(term, [W, *npn.values()])
         G[place] += torch.nan_to_num(slopes[0], 0.0, 0.0, 0.0)
-        scratch["npn"] = {name: value.detach() - job.lr * torch.nan_to_num(slope, 0.0, 0.0, 0.0)
-                          for (name, value), slope in zip(npn.items(), slopes[1:])}  # fmt: skip
+        scratch["npn"] = {
+            name: value.detach() - job.lr * torch.nan_to_num(slope, 0.0, 0.0, 0.0)
+            for (name, value), slope in zip(npn.items(), slopes[1:])
+        }
         scratch["here"] = ep_step(scratch["cavity"], mean_feature(batch.features))
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         whole = ep_step(scratch["cavity"], mean_feature(job.scored("trained").features))
         mean, variance = (divided if self.fix else divided_as_released)(whole, scratch["cavity"])
         return {name: value.detach() for name, value in scratch["npn"].items()}, {"mean": mean, "variance": variance}
@@ -101,7 +102,7 @@ def mean_feature(features: torch.Tensor | None) -> torch.Tensor:
 
 
 def ep_step(cavity: Gaussian, f: torch.Tensor) -> Gaussian:
-    """(μ, σ) from the cavity and the mean feature: moments of a Gaussian times a sigmoid, by its probit likeness."""
+    """(μ, σ) from the cavity and the mean feature: moments of a Gaussian times a sigmoid (probit approximation)."""
     a, b = f * cavity[0], f**2 * cavity[1]
 
     def kappa(alpha: float, beta: float) -> torch.Tensor:
@@ -116,7 +117,7 @@ def ep_step(cavity: Gaussian, f: torch.Tensor) -> Gaussian:
 
 
 def propagate(npn: dict[str, torch.Tensor], here: Gaussian) -> Gaussian:
-    """The NPN: a Gaussian through linear, sigmoid, linear, by its moments."""
+    """The NPN: the moments of a Gaussian after linear, sigmoid and linear layers."""
     alpha, beta, xi2 = 4 - 2 * ROOT2, -math.log(ROOT2 + 1), math.pi / 8
     o_m, o_s = here[0] @ npn["A"] + npn["a"], here[1] @ npn["A"] ** 2
     a_m = torch.sigmoid(o_m / (1 + xi2 * o_s).sqrt())
@@ -130,14 +131,14 @@ def prior(W: torch.Tensor, weights: Gaussian) -> torch.Tensor:
 
 
 def divided(whole: Gaussian, cavity: Gaussian) -> Gaussian:
-    """The factor q with whole = q · cavity, in natural parameters; a variance that would be negative is made large."""
+    """The factor q with whole = q · cavity, in natural parameters. A variance that would be negative is made large."""
     d = (-0.5 / whole[1] + 0.5 / cavity[1]).clamp(max=-EPS)
     variance = -0.5 / d
     return variance * (whole[0] / whole[1] - cavity[0] / cavity[1]), variance
 
 
 def divided_as_released(whole: Gaussian, cavity: Gaussian) -> Gaussian:
-    """relu keeps a number that must be negative at zero or above, so the inverse is negative and clamped to ε."""
+    """relu makes a number that must be negative at least zero, so the inverse is negative and clamped to ε."""
     d = (-0.5 / (whole[1] + EPS) + 0.5 / (cavity[1] + EPS)).relu() + EPS
     variance = -2 / (d + EPS)
     mean = variance * (whole[0] / (whole[1] + EPS) - cavity[0] / (cavity[1] + EPS))
@@ -145,7 +146,7 @@ def divided_as_released(whole: Gaussian, cavity: Gaussian) -> Gaussian:
 
 
 def cavities(factors: list[Gaussian]) -> list[Gaussian]:
-    """For each client the product of the others' Gaussians; nobody else means a variance of 5."""
+    """For each client the product of the other clients' Gaussians. Without other clients the variance is 5."""
     precisions = [1 / (variance + EPS) for _, variance in factors]
     out = []
     for k in range(len(factors)):

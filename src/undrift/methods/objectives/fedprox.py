@@ -1,54 +1,58 @@
-"""FedProx: a pull towards the received model (Li et al., MLSys 2020).
+"""FedProx: a pull towards the received model in local training.
+
+Li et al.: Federated Optimization in Heterogeneous Networks, MLSys 2020.
 
     local loss + (μ/2) ‖P − P_received‖²        so each step uses g + μ (P − P_received)
 
-Written as a gradient, so μ = 0 is FedAvg bit for bit. The trap: the reference must be a detached copy of what was
-received. FedDecorr's FedProx takes the parameters of the network in training, so its penalty is identically zero.
+The term is written as a gradient, so μ = 0 is FedAvg bit for bit. The trap: the reference must be a detached copy of
+what was received. FedDecorr's FedProx takes the parameters of the network in training, so its penalty is identically
+zero.
 
-`adaptive`: μ starts at `mu`, grows by 0.1 whenever the cohort's training loss (by size) rose against the round
-before, and shrinks by 0.1, not below 0, after five falls in a row; then the five are counted anew.
+`adaptive`: μ starts at `mu`. It grows by 0.1 whenever the cohort's training loss (weighted by size) is above that of
+the previous round. After five decreases in a row it shrinks by 0.1, not below 0, and the count of decreases starts
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Replies, Server, Tree
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
 
 STEP, PATIENCE = 0.1, 5
 
 
 @dataclass(frozen=True)
 class FedProx(Objective):
-    mu: float = 0.01
+    mu: Annotated[float, Range(least=0)] = 0.01
     adaptive: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise BadRequest(f"fedprox: mu is {self.mu}; it must be a number of at least 0")
 
     @property
     def downlink(self) -> Declaration:
         return {"mu": Number()} if self.adaptive else {}
 
     def check(self, plan: Plan) -> Iterable[Problem]:
-        if self.adaptive and (who := [part.name for part in plan.method.parts if "effective_steps" in part.needs]):
-            yield Problem("error", f"{who[0]} needs the normalised step count, which an adaptive mu of fedprox changes "
-                          "unseen; use a fixed mu")  # fmt: skip
+        dependent = [part.name for part in plan.method.parts if "effective_steps" in part.needs]
+        if self.adaptive and dependent:
+            yield Problem(
+                "error",
+                f"{dependent[0]} needs the normalised step count, which does not follow fedprox's adaptive mu; "
+                "use a fixed mu",
+            )
 
     def init_server(self, server: Server) -> Tree:
         return {"mu": float(self.mu), "loss": None, "falls": 0} if self.adaptive else None
 
-    def broadcast(self, server: Server) -> dict[str, Any]:
+    def broadcast(self, server: Server) -> Message:
         return {"mu": server.memory["mu"]} if self.adaptive else {}
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> tuple[float, torch.Tensor]:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> tuple[float, torch.Tensor]:
         return server_message.get("mu", self.mu), job.plan.layout.trainable(job.received)
 
     def gradient(

@@ -1,4 +1,6 @@
-"""FedRS: scores of classes a client lacks are scaled down, so that it does not unlearn them (Li, Zhan, KDD 2021).
+"""FedRS: scores of classes that a client lacks are scaled down, so that it does not unlearn them.
+
+Li, Zhan: FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD 2021.
 
     z_c = α_c (w_c · h) + bias_c        α_c = 1 for the client's classes, α for the others
 
@@ -6,38 +8,34 @@ Written as an addition to the logits, (α_c − 1)(raw_c − bias_c), it commute
 that has all classes trains as in FedAvg, and evaluation is never scaled.
 
 The trap: the authors' release is a soft form, α_c = α + (1 − α) q_c/max q with the label histogram q (`soft=True`), and
-clips gradients. Their head has no bias; where there is one it is not scaled, and keeps its full gradient.
+clips gradients. Their head has no bias. If the head has one, it is not scaled and keeps its full gradient.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch.nn import functional as F
 
-from undrift.contract.parts import Batch, Job, Objective
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.parts import Batch, Job, Objective, Range
 
 
 @dataclass(frozen=True)
 class FedRS(Objective):
-    alpha: float = 0.5
+    alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     soft: bool = False
 
     needs: ClassVar = ("features",)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise BadRequest(f"fedrs: alpha must lie between 0 and 1, not {self.alpha}")
-
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         """α_c − 1 per logit."""
         rows = job.plan.layout.entry(f"{job.plan.layout.head}.weight").shape[0]
         q = F.pad(job.counts, (0, rows - len(job.counts))).float()
-        kept = q / q.max() if self.soft else (q > 0).float()
-        return (1 - self.alpha) * (kept - 1)
+        present = q / q.max() if self.soft else (q > 0).float()
+        return (1 - self.alpha) * (present - 1)
 
     def logits(self, z: torch.Tensor, batch: Batch, job: Job, scratch: torch.Tensor) -> torch.Tensor:
         assert batch.head is not None

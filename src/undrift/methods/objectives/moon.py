@@ -1,44 +1,41 @@
-"""MOON: pull features towards the received model's, push them from the last local model's (Li, He, Song, CVPR 2021).
+"""MOON: features are pulled towards the received model's and pushed away from the last local model's.
+
+Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021.
 
     loss = CE + μ · mean(−log[e^(cos(f, f_g)/τ) / (e^(cos(f, f_g)/τ) + e^(cos(f, f_p)/τ))])
 
 f, f_g, f_p are the features of the live, the received and the client's previous model (θ⁰ at its first participation).
 
-The trap: both reference networks are frozen *and* in eval mode. FLOOD's copy leaves one in train mode, so its BatchNorm
-statistics drift; FedDecorr's copy forgets τ. `head=True` compares the features through a projection head (linear, ReLU,
-linear to 256), trained beside by plain SGD and averaged by size. MOON's own network carries that head in front of its
-classifier; a part cannot change the network, so here it serves the comparison only. FLOOD's MOON has none.
+The trap: both reference networks must be frozen *and* in eval mode. FLOOD's copy leaves one in train mode, so its
+BatchNorm statistics drift. FedDecorr's copy omits τ. `head=True` compares the features through a projection head
+(linear, ReLU, linear to 256), trained alongside by plain SGD and averaged by size. MOON's own network has that head in
+front of its classifier. A part cannot change the network, so here it is used for the comparison only. FLOOD's MOON has
+none.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Array, Declaration
-from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Replies, Server, Tree, server_sum
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree, server_sum
 
 
 @dataclass(frozen=True)
 class Moon(Objective):
-    mu: float = 1.0
-    tau: float = 0.5
+    mu: Annotated[float, Range(least=0)] = 1.0
+    tau: Annotated[float, Range(above=0)] = 0.5
     head: bool = False
-    width: int = 256  # of the projection
-    features: int | None = None  # what enters the model's last linear layer; None: found out
+    width: Annotated[int, Range(above=0)] = 256  # of the projection
+    features: int | None = None  # inputs of the model's last linear layer; `resolve` reads them from the layout
 
     needs: ClassVar = ("features",)
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.mu < math.inf and self.tau > 0 and self.width > 0):
-            values = f"{self.mu}, {self.tau}, {self.width}"
-            raise BadRequest(f"moon: mu must be at least 0, tau and width above 0, not {values}")
 
     def resolve(self, plan: Plan) -> Moon:
         if not self.head or plan.layout.head is None:
@@ -68,11 +65,9 @@ class Moon(Objective):
     def init_client(self, job: Job) -> Tree:
         return {"model": job.initial, "head": None}
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> dict[str, Any]:
-        here, there = (
-            server_message.get("head"),
-            state["head"] if state["head"] is not None else server_message.get("head"),
-        )
+    def before_training(self, job: Job, state: Any, server_message: Message) -> dict[str, Any]:
+        here = server_message.get("head")
+        there = state["head"] if state["head"] is not None else here
         near, far = job.replica(job.received), job.replica(state["model"])
         own = None if here is None else here.clone().to(job.received.device)
         return {"near": near, "far": far, "own": own, "heads": (here, there)}
@@ -91,7 +86,7 @@ class Moon(Objective):
         scratch["own"] = own.detach() - job.lr * g
         return term
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         own = scratch["own"]
         return {"model": job.trained, "head": own}, ({} if own is None else {"head": own})
 
@@ -102,12 +97,12 @@ class Moon(Objective):
 
     def project(self, head: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
         D = f.shape[1]
-        A, a, B, b = head.to(f.device).split([D * D, D, self.width * D, self.width])
+        A, a, B, b = torch.split(head.to(f.device), [D * D, D, self.width * D, self.width])
         return F.linear(F.linear(f, A.view(D, D), a).relu(), B.view(self.width, D), b)
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         if self.mu == 0:
-            yield Problem("warning", "moon with mu = 0 is plain training, at the price of two more forward passes")
+            yield Problem("warning", "moon with mu = 0 is plain training at the cost of two more forward passes")
 
 
 def contrast(f: torch.Tensor, near: torch.Tensor, far: torch.Tensor, tau: float) -> torch.Tensor:

@@ -1,7 +1,9 @@
-"""SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020).
+"""SCAFFOLD: control variates that correct every local step.
+
+Karimireddy et al.: SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
 
 A client's gradient points to its own optimum. SCAFFOLD remembers where each client's gradients pointed last time (its
-control c_k) and where everybody's did (c), and corrects every local step by the difference:
+control c_k) and where the gradients of all clients did (c), and corrects every local step by the difference:
 
     each step    g ← g + c − c_k
     afterwards   c_k⁺ = c_k − c + (θ_start − θ_trained) / (a η)
@@ -11,20 +13,22 @@ The trap: a is the *normalised* number of steps. With momentum one gradient move
 the plain number of steps inflates c_k by up to 1/(1−ρ), which diverges.
 
 `scaled` is the FedDyn repository's form: c enters the gradient divided by s_k = n_k N/n (and c_k⁺ as above, with c
-unscaled), and the change goes up times s_k. Its limit is the size-weighted optimum, the plain form's the uniform one; a
-client far below the mean size multiplies c, which diverges at rates the plain form stands. (That repository also lets
-every client make the same number of steps; here each makes its own.) `normalise` divides
-the measured control by the mean sample weight, for samplings whose weights change the gradient's scale. FLOOD's
-release corrects after the momentum step and measures c_k in an extra epoch; FedDyn's divides by the undecayed rate.
+unscaled), and the change is uploaded times s_k. Its limit is the size-weighted optimum, that of the plain form is the
+uniform one. A client far below the mean size multiplies c, which diverges at rates where the plain form is stable.
+(That repository also gives every client the same number of steps. Here each client makes its own number.) `normalise`
+divides the measured control by the mean sample weight, for samplings whose weights change the gradient's scale. FLOOD's
+release corrects after the momentum step and measures c_k in an extra epoch. FedDyn's release divides by the undecayed
+rate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Along, Declaration
 from undrift.contract.parts import Batch, Job, Objective, Replies, Server, server_sum
 
@@ -47,9 +51,7 @@ class Scaffold(Objective):
     def broadcast(self, server: Server) -> dict[str, torch.Tensor]:
         return {"control": server.memory}
 
-    def before_training(
-        self, job: Job, control: torch.Tensor, server_message: dict[str, Any]
-    ) -> dict[str, torch.Tensor]:
+    def before_training(self, job: Job, control: torch.Tensor, server_message: Message) -> dict[str, torch.Tensor]:
         return {
             "server": server_message["control"],
             "correction": server_message["control"] / self.scale(job) - control,

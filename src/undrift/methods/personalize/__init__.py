@@ -1,4 +1,4 @@
-"""Where a client starts, what it trains beside, what it holds."""
+"""The axis `personalize`: where a client starts, what else it trains, and which model it uses."""
 
 from __future__ import annotations
 

@@ -1,46 +1,42 @@
-"""APFL: a personal model beside the global one, and a learned share of it (Deng et al., 2020).
+"""APFL: a personal model beside the global one, and a learned share of it.
+
+Deng et al.: Adaptive Personalized Federated Learning, 2020.
 
 Each client trains w (the global model, averaged as usual) and v (its own), and learns how much of v to use:
 
     g_α = ⟨v − w, α ∇v + (1 − α) ∇w⟩ + 0.02 α,    α ← clip(α − η g_α, 0, 1)
 
-`pfllib` (what the FLIU paper ran): v steps on its own loss, α moves with every batch, after the round
-v ← α v + (1 − α) w, and v is what the client uses. `official` (the authors' FedTorch): v steps on the loss of the mixed
-output α o_v + (1 − α) o_w, α moves once per round, on the first batch, and the mixed output is what the client uses
-(`adaptive=false`, FedTorch's own default, leaves α where it is). o_w is that of the batch's own forward pass, i.e. of w
-before its step. PFLlib starts at α = 1 and drops the last batch, so that a small client never trains; not here.
-v is trained on the plain loss, whatever the other parts do to the global model. A slope that is not finite keeps α.
+`pfllib` (the code the FLIU paper used): v steps on its own loss, α moves with every batch, after the round
+v ← α v + (1 − α) w, and the client uses v. `official` (the authors' FedTorch): v steps on the loss of the mixed output
+α o_v + (1 − α) o_w, α moves once per round, on the first batch, and the client uses the mixed output (`adaptive=false`,
+FedTorch's own default, keeps α fixed). o_w comes from the batch's own forward pass, i.e. from w before its step. PFLlib
+starts at α = 1 and drops the last batch, so that a small client never trains. This part does neither.
+v is trained on the plain loss, whatever the other parts do to the global model. If the slope is not finite, α stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
-from undrift.contract.parts import Batch, Job, Personalize, Tree
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 
 
 @dataclass(frozen=True)
 class Apfl(Personalize):
     variant: Literal["pfllib", "official"] = "pfllib"
-    alpha0: float = 0.5
+    alpha0: Annotated[float, Range(least=0, most=1)] = 0.5
     adaptive: bool = True
 
     needs: ClassVar = ("gradient",)
 
-    def __post_init__(self) -> None:
-        if self.variant not in ("pfllib", "official"):
-            raise BadRequest(f"apfl: variant is {self.variant!r}; it must be pfllib or official")
-        if not 0 <= self.alpha0 <= 1:
-            raise BadRequest(f"apfl: alpha0 is {self.alpha0}; it must be between 0 and 1")
-
     def init_client(self, job: Job) -> Tree:
         return {"v": job.initial, "alpha": float(self.alpha0)}
 
-    def before_start(self, job: Job, own: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_start(self, job: Job, own: Any, server_message: Message) -> dict[str, Any]:
         alpha = torch.tensor(own["alpha"], device=job.received.device)
         return {"twin": job.twin(own["v"]), "alpha": alpha, "moves": self.adaptive}
 
@@ -56,7 +52,7 @@ class Apfl(Personalize):
             scratch["alpha"] = torch.where(torch.isfinite(slope), (alpha - job.lr * slope).clamp(0.0, 1.0), alpha)
             scratch["moves"] = self.variant == "pfllib"
 
-    def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, Message]:
         v, alpha = scratch["twin"].vector, scratch["alpha"].item()
         job.note("alpha", alpha)
         if self.variant == "pfllib":

@@ -1,43 +1,42 @@
-"""Ditto: beside the global model every client trains its own, held near it (Li et al., ICML 2021).
+"""Ditto: a personal model beside the global one, held near it.
+
+Li et al.: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021.
 
     v ← v − η (∇CE(v) + λ (v − θ^t))        once per batch, beside the ordinary local step
 
-The global half is whatever the rest of the method is; v starts at θ⁰, never leaves the client, and is what the client
-holds. λ = 0 is training alone, a large λ holds the received model. The trap: the pull must be added to v's gradient, as
-a penalty written through a flat vector has none; v takes the run's own clip, decay and optimizer, renewed every round.
+The other parts of the method train the global model. v starts at θ⁰, never leaves the client, and is the model the
+client uses. λ = 0 is training alone, a large λ keeps v at the received model. The trap: the pull must be added to v's
+gradient, because a penalty written through a flat vector has none. v uses the run's own clip, decay and optimizer,
+renewed every round.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from undrift.contract.parts import Batch, Job, Personalize, Tree
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.job import Twin
+from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 
 
 @dataclass(frozen=True)
 class Ditto(Personalize):
-    lam: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < math.inf:
-            raise BadRequest(f"ditto: lam must be at least 0, not {self.lam}")
+    lam: Annotated[float, Range(least=0)] = 0.1
 
     def init_client(self, job: Job) -> torch.Tensor:
         return job.initial
 
-    def before_start(self, job: Job, own: torch.Tensor, server_message: dict[str, Any]) -> Any:
+    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> Twin:
         return job.twin(own)
 
-    def after_step(self, batch: Batch, job: Job, twin: Any) -> None:
+    def after_step(self, batch: Batch, job: Job, twin: Twin) -> None:
         pull = self.lam * (twin.P - job.plan.layout.trainable(job.received))
         twin.step(twin.loss(twin(batch.x), batch.y), plus=pull)
 
-    def after_training(self, job: Job, twin: Any, own: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, twin: Twin, own: torch.Tensor) -> tuple[Tree, Message]:
         return twin.vector, {}
 
     def personal_models(self, job: Job, own: torch.Tensor, trained: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:

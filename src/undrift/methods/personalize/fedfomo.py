@@ -1,39 +1,36 @@
-"""FedFomo: every client mixes the models that help it (Zhang et al., ICLR 2021).
+"""FedFomo: every client mixes the models of other clients that help it.
 
-Client i is sent M clients' models θ_j, and weighs them on validation data it never trains on:
+Zhang et al.: Personalized Federated Learning with First Order Model Optimization, ICLR 2021.
+
+Client i receives M clients' models θ_j, and weighs them on validation data it never trains on:
 
     w_j = (L(θ_i^old) − L(θ_j)) / (‖θ_j − θ_i^old‖ + 1e-5)        θ_i^old: where its last training began; norm over P
     θ_i ← Σ_j w_j⁺ θ_j / Σ_j w_j⁺   if any w_j > 0, else its own model; then it trains from there
 
-The server remembers who liked whom, L_i ← L_i + w (raw, not clipped; at first only oneself, by 1), and sends the M most
-liked among those whose model it has, ties by a seeded draw. Where the data are too few to hold any out, the training
-data judge. PFLlib, which the FLIU paper ran, evaluates candidates in train mode, does not shuffle, and divides by zero
-without validation data; not here. The authors' exploration (ε-greedy) is not PFLlib's and not here.
+The server remembers which models helped which client, L_i ← L_i + w (raw, not clipped; at first 1 for the client
+itself), and sends the M models with the largest L_i among those it has. Ties are broken by a seeded draw. If a client
+has too few samples to hold any out, the training data are used instead. PFLlib, which the FLIU paper used, evaluates
+candidates in train mode, does not shuffle, and divides by zero without validation data. This part does not. The
+authors' exploration (ε-greedy) is not in PFLlib and not here.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Models, Numbers
-from undrift.contract.parts import Job, Personalize, Replies, Server, Tree, server_sum
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Job, Personalize, Range, Replies, Server, Tree, server_sum
 
 
 @dataclass(frozen=True)
 class FedFomo(Personalize):
-    M: int = 5
-    validation: float = 0.2
-
-    def __post_init__(self) -> None:
-        if self.M < 1:
-            raise BadRequest(f"fedfomo: M is {self.M}; it must be a number of models of at least 1")
-        if not 0 <= self.validation < 1:
-            raise BadRequest(f"fedfomo: validation is {self.validation}; it must be at least 0 and below 1")
+    M: Annotated[int, Range(least=1)] = 5
+    validation: Annotated[float, Range(least=0, below=1)] = 0.2
 
     @property
     def downlink(self) -> Declaration:
@@ -45,7 +42,7 @@ class FedFomo(Personalize):
 
     # ---- the server ----------------------------------------------------------------------------------------------
 
-    def message_for(self, server: Server, client: int) -> dict[str, Any]:
+    def message_for(self, server: Server, client: int) -> Message:
         present = list(server.shelf)
         likes = self.likes(server, client)
         tie = torch.randperm(len(present), generator=server.stream(f"ties/{client}")).tolist()
@@ -60,7 +57,7 @@ class FedFomo(Personalize):
             server.shelf[client] = {"model": vector, "likes": likes}
 
     def likes(self, server: Server, client: int) -> dict[str, float]:
-        """Row i of the matrix of likes, sparse; it starts as a row of the identity."""
+        """Row i of the matrix L, sparse. It starts as a row of the identity."""
         row: Any = server.shelf.get(client)
         likes: dict[str, float] = {str(client): 1.0} if row is None else row["likes"]
         return likes
@@ -74,7 +71,7 @@ class FedFomo(Personalize):
         shuffled = torch.randperm(job.n, generator=job.lasting("validation"))
         return shuffled[: math.floor(self.validation * job.n + 1e-9)]
 
-    def before_start(self, job: Job, state: Any, server_message: dict[str, Any]) -> dict[str, Any]:
+    def before_start(self, job: Job, state: Any, server_message: Message) -> dict[str, Any]:
         models: dict[int, torch.Tensor] = server_message.get("models", {})
         raw = self.raw(job, state["old"], models)
         total = sum(max(w, 0.0) for w in raw.values())
@@ -84,7 +81,7 @@ class FedFomo(Personalize):
         return {"start": start, "raw": raw}
 
     def raw(self, job: Job, old: torch.Tensor, models: dict[int, torch.Tensor]) -> dict[int, float]:
-        """w_j of every model that was sent; 0 where it is not finite."""
+        """w_j of every received model, 0 if it is not finite."""
         if not models:
             return {}
         on, before = "held", job.loss(old, on="held")
@@ -101,5 +98,5 @@ class FedFomo(Personalize):
         start: torch.Tensor = scratch["start"]
         return start
 
-    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: dict[str, Any], state: Any) -> tuple[Tree, Message]:
         return {"own": job.trained, "old": job.start}, {"likes": scratch["raw"]}

@@ -1,7 +1,8 @@
 """Which entries of the vector never leave a client.
 
-`norms()` is FedBN (Li et al., ICLR 2021), `head()` is FedPer (Arivazhagan et al., 2019), `named("pattern")` takes the
-entries whose name matches a shell pattern: `named("*lora*")` keeps adapters at home.
+`norms()` is FedBN (Li et al.: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021),
+`head()` is FedPer (Arivazhagan et al.: Federated Learning with Personalization Layers, 2019). `named("pattern")` takes
+the entries whose name matches a shell pattern: `named("*lora*")` keeps adapters at the client.
 """
 
 from __future__ import annotations

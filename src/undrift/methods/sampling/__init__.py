@@ -1,4 +1,4 @@
-"""Which samples count, and how much."""
+"""The axis `sampling`: which samples a client trains on, and with which weight."""
 
 from __future__ import annotations
 

@@ -1,18 +1,20 @@
-"""FLOOD's client half, ASW: weigh up the samples a model is unsure of (FLOOD, paper 000).
+"""FLOOD's client half (ASW): samples that the model is unsure of get a larger weight.
+
+Ling et al.: Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection.
 
     s_i = S(x_i) from the logits of the forward pass that trains;   τ = the ⌊q(B−1)⌋-th smallest (0-based)
     w_i = λ_t if s_i < τ else 1;   loss = (1/B) Σ w_i ℓ_i        no gradient through s, τ or w
     λ_t = max(floor, schedule(t − 1)), 1 at t = 0; the schedule grows from 0 to 2a within T rounds
 
 The trap: the mean divides by B, not by Σw, so λ multiplies the *learning rate*: at a = 200 by up to 272. A claim about
-sample weighting needs the controls: `normalised` (weights over their batch mean), `mean` (their batch mean for
-everybody, no selection), `random` (as many, drawn at random) and `filter` (the confident are dropped, the others keep
-λ; only in rounds in which λ ≠ 1). If `mean` does as well, the effect is the learning rate.
+sample weighting needs the controls: `normalised` (weights divided by their batch mean), `mean` (the batch mean for all
+samples, no selection), `random` (as many samples, drawn at random) and `filter` (confident samples are dropped, the
+others keep λ; only in rounds in which λ ≠ 1). If `mean` performs as well, the effect is the learning rate.
 
-The authors' code has κ = 5 and α = 10 *per round* in the exponential and logistic schedules, which makes them steps;
-here they are 5/T and 10/T (`rate` sets them); it also has a = 50 where the paper has 200. Start early, middle, late =
-t₀ at 0, R/4, R/2: `shift` moves the whole growth by t₀, `stop` lets it run from t₀ to T. `scored_by=received` scores
-the whole local set once with the received model, with one τ.
+The authors' code has κ = 5 and α = 10 *per round* in the exponential and logistic schedules, which makes them steps.
+Here they are 5/T and 10/T (`rate` sets them). Their code also has a = 50 where the paper has 200. The starts early,
+middle, late are t₀ = 0, R/4, R/2: `shift` moves the whole growth by t₀, `stop` lets it run from t₀ to T.
+`scored_by=received` scores the whole local set once with the received model, with one τ.
 """
 
 from __future__ import annotations
@@ -20,30 +22,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
-from undrift.contract.parts import Batch, Job, Plan, Problem, Sampling, Tree
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.parts import Batch, Job, Plan, Problem, Range, Sampling, Tree
 from undrift.methods import scores
-
-WORDS = {
-    "schedule": ("cosine", "linear", "quadratic", "exponential", "logistic"),
-    "start": ("early", "middle", "late"),
-    "start_form": ("shift", "stop"),
-    "scored_by": ("local", "received"),
-    "control": ("none", "normalised", "mean", "random", "filter"),
-}
 
 
 @dataclass
-class Seen:
-    """What one client saw in one round, kept as tensors until the end."""
+class RoundScores:
+    """The scores and selections of one client in one round, kept as tensors until the round ends."""
 
     level: float  # λ_t
     draw: torch.Generator
-    fixed: torch.Tensor | None = None  # who is weighted, where the received model decides
+    fixed: torch.Tensor | None = None  # which samples are weighted, if the received model decides
     scores: list[torch.Tensor] = field(default_factory=list)
     taus: list[torch.Tensor] = field(default_factory=list)
     below: list[torch.Tensor] = field(default_factory=list)
@@ -52,33 +46,19 @@ class Seen:
 
 @dataclass(frozen=True)
 class Flood(Sampling):
-    q: float = 0.7
-    a: float = 5.0
-    T: int | None = None  # half of the run
-    floor: float = 1.0
+    q: Annotated[float, Range(least=0, most=1)] = 0.7
+    a: Annotated[float, Range(above=0)] = 5.0
+    T: Annotated[int | None, Range(above=0)] = None  # half of the run
+    floor: Annotated[float, Range(least=0)] = 1.0
     schedule: Literal["cosine", "linear", "quadratic", "exponential", "logistic"] = "cosine"
     start: Literal["early", "middle", "late"] = "early"
     start_form: Literal["shift", "stop"] = "shift"
     score: str = "energy"
     scored_by: Literal["local", "received"] = "local"
     control: Literal["none", "normalised", "mean", "random", "filter"] = "none"
-    rate: float | None = None  # κ or α per round; 5/T and 10/T
+    rate: Annotated[float | None, Range(above=0)] = None  # κ or α per round; 5/T and 10/T
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.q <= 1:
-            raise BadRequest(f"sampling.flood: q is {self.q}; it must be between 0 and 1")
-        if not 0 < self.a < math.inf:
-            raise BadRequest(f"sampling.flood: a is {self.a}; it must be a number above 0")
-        if self.T is not None and self.T <= 0:
-            raise BadRequest(f"sampling.flood: T is {self.T}; it must be a number of rounds above 0")
-        if not 0 <= self.floor < math.inf:
-            raise BadRequest(f"sampling.flood: floor is {self.floor}; it must be a number of at least 0")
-        if self.rate is not None and not 0 < self.rate < math.inf:
-            raise BadRequest(f"sampling.flood: rate is {self.rate}; it must be a number above 0, or none")
-        for name, known in WORDS.items():
-            if (value := getattr(self, name)) not in known:
-                words = f"{', '.join(known[:-1])} or {known[-1]}"
-                raise BadRequest(f"sampling.flood: {name} is {value!r}; it must be {words}")
+    def validate(self) -> None:
         scores.named(self.score)
 
     @property
@@ -103,7 +83,7 @@ class Flood(Sampling):
         return {"early": 0, "middle": plan.share(1 / 4), "late": plan.share(1 / 2)}[self.start]
 
     def progress(self, t: int, T: int) -> float:
-        """The schedule from 0 to 1; a growth that lasts no time is a jump."""
+        """The schedule from 0 to 1. A growth of no rounds is a jump."""
         if t >= T:
             return 1.0
         if self.schedule == "cosine":
@@ -121,65 +101,74 @@ class Flood(Sampling):
         assert self.T is not None
         levels = [self.level(round, plan) for round in range(plan.rounds)]
         if max(levels, default=1.0) <= 1:
-            yield Problem("warning", f"flood never lifts a weight above 1 in {plan.rounds} rounds (T = {self.T}, "
-                          f"a = {self.a}, start {self.start}); lengthen the run, shorten T or raise a")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood never lifts a weight above 1 in {plan.rounds} rounds (T = {self.T}, "
+                f"a = {self.a}, start {self.start}); lengthen the run, shorten T or raise a",
+            )
         if self.start_form == "stop" and self.onset(plan) >= self.T:
-            yield Problem("warning", f"flood's growth from its {self.start} start to T = {self.T} lasts no round: "
-                          "λ jumps to 2a; raise T or use start_form=shift")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood's growth from its {self.start} start to T = {self.T} lasts no round, so "
+                "λ jumps to 2a; raise T or use start_form=shift",
+            )
         share = rank(self.q, plan.batch) / plan.batch
         rest = 0 if self.control == "filter" else 1 - share
         steps = [plan.rate(round) * (share * level + rest) for round, level in enumerate(levels)]
         if self.control != "normalised" and max(steps, default=0.0) > 1:
-            yield Problem("warning", f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
-                          f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
-                          "let the rate decay")  # fmt: skip
+            yield Problem(
+                "warning",
+                f"flood multiplies the rate: lr times mean weight reaches {max(steps):.3g} in "
+                f"round {steps.index(max(steps))}, above 1, and will probably diverge; lower a or lr, or "
+                "let the rate decay",
+            )
 
-    # ---- on whom -----------------------------------------------------------------------------------------------
+    # ---- which samples ------------------------------------------------------------------------------------------
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> Seen:
-        seen = Seen(self.level(job.round, job.plan), job.stream("mask"))
+    def before_training(self, job: Job, state: Any, server_message: Message) -> RoundScores:
+        scratch = RoundScores(self.level(job.round, job.plan), job.stream("mask"))
         if self.scored_by == "received":
-            seen.fixed = self.unsure(scores.of_pass(self.score, job, "received"), seen)
-        return seen
+            scratch.fixed = self.unsure(scores.of_pass(self.score, job, "received"), scratch)
+        return scratch
 
-    def sample_weights(self, batch: Batch, job: Job, seen: Seen) -> torch.Tensor:
-        if seen.fixed is not None:
-            below = seen.fixed[batch.index]
+    def sample_weights(self, batch: Batch, job: Job, scratch: RoundScores) -> torch.Tensor:
+        if scratch.fixed is not None:
+            below = scratch.fixed[batch.index]
         else:
             with torch.no_grad():
-                below = self.unsure(scores.SCORES[self.score](batch.logits, batch.features, batch.head), seen)
-        seen.below.append(below)
+                below = self.unsure(scores.SCORES[self.score](batch.logits, batch.features, batch.head), scratch)
+        scratch.below.append(below)
         if self.control == "random":
-            below = below[torch.randperm(len(below), generator=seen.draw)]
-        weights = torch.where(below, seen.level, 1.0)
+            below = below[torch.randperm(len(below), generator=scratch.draw)]
+        weights = torch.where(below, scratch.level, 1.0)
         if self.control == "normalised":
             return weights / weights.mean().clamp(min=1e-12)
         if self.control == "mean":
             return weights.mean().expand_as(weights)
-        if self.control == "filter" and seen.level != 1.0:
+        if self.control == "filter" and scratch.level != 1.0:
             return torch.where(below | ~below.any(), weights, 0.0)
         return weights
 
-    def unsure(self, s: torch.Tensor, seen: Seen) -> torch.Tensor:
-        """Who lies strictly below τ. A score that is not finite counts as the smallest."""
+    def unsure(self, s: torch.Tensor, scratch: RoundScores) -> torch.Tensor:
+        """Which samples lie strictly below τ. A score that is not finite counts as the smallest."""
         finite = s.isfinite()
         least = s.nan_to_num(math.inf, math.inf, math.inf).amin()
         s = s.where(finite, least)
         tau = s.kthvalue(rank(self.q, len(s)) + 1).values
-        seen.finite.append(finite)
-        seen.scores.append(s)
-        seen.taus.append(tau)
+        scratch.finite.append(finite)
+        scratch.scores.append(s)
+        scratch.taus.append(tau)
         return s < tau
 
-    def after_training(self, job: Job, seen: Seen, state: Any) -> tuple[Tree, dict[str, Any]]:
-        values = torch.cat(seen.scores).double()
+    def after_training(self, job: Job, scratch: RoundScores, state: Any) -> tuple[Tree, Message]:
+        values = torch.cat(scratch.scores).double()
         quartiles = values.sort().values[[(len(values) - 1) * i // 4 for i in range(5)]]
-        job.note("lambda", seen.level)
-        job.note("tau", torch.stack(seen.taus).double().mean())
-        job.note("weighted", torch.cat(seen.below).double().mean())
+        job.note("lambda", scratch.level)
+        job.note("tau", torch.stack(scratch.taus).double().mean())
+        job.note("weighted", torch.cat(scratch.below).double().mean())
         job.note("scores", quartiles)
-        if strange := int((~torch.cat(seen.finite)).sum()):
-            job.note("nonfinite", strange)
+        if nonfinite := int((~torch.cat(scratch.finite)).sum()):
+            job.note("nonfinite", nonfinite)
         return state, {}
 
 

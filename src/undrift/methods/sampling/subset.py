@@ -1,8 +1,10 @@
-"""A fixed share of a client's samples, those with the lowest or the highest loss (FedBSS's motivation study).
+"""A fixed share of a client's samples: those with the lowest or the highest loss (FedBSS's motivation study).
+
+Xu et al.: Federated Learning with Sample-level Client Drift Mitigation.
 
     once on receipt   ℓ_i = CE_i(θ^t) in eval mode        train on the ⌊share · n⌋ smallest (low) or largest (high)
 
-FedBSS compares the drift of clients trained on the lower and the upper half with that of all samples. The trap in
+FedBSS compares the drift of clients trained on the lower and the upper half with that of all samples. The trap when
 reading it: samples with a small loss have small gradients by construction, so compare directions too, and drift at
 matched norm. A loss that is not finite counts as the largest.
 """
@@ -11,30 +13,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
-from undrift.contract.parts import Job, Sampling
-from undrift.core.errors import BadRequest
+from undrift.contract.context import Message
+from undrift.contract.parts import Job, Range, Sampling
 
 
 @dataclass(frozen=True)
 class Subset(Sampling):
     which: Literal["low", "high"] = "low"
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.which not in ("low", "high"):
-            raise BadRequest(f"subset: which must be low or high, not {self.which!r}")
-        if not 0 < self.share <= 1:
-            raise BadRequest(f"subset: share must be above 0 and at most 1, not {self.share}")
+    share: Annotated[float, Range(above=0, most=1)] = 0.5
 
     @property
     def measures(self) -> str:  # type: ignore[override]
         return "received"
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> torch.Tensor:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         order = job.scored("received").loss.nan_to_num(math.inf).argsort(stable=True)
         count = max(1, math.floor(self.share * job.n + 1e-9))
         job.note("picked", count)

@@ -1,7 +1,7 @@
-"""How confident a model is in a sample: larger means more in-distribution.
+"""Confidence scores: how confident a model is in a sample. Larger means more in-distribution.
 
-Pure functions of (logits, features, head) that give one number per sample. Only the ASH family looks at features
-and head. `SCORES` is the table that a text such as `flood(score=ash-s)` is looked up in.
+Pure functions of (logits, features, head) that return one number per sample. Only the ASH family uses features and
+head. A text such as `flood(score=ash-s)` is looked up in the table `SCORES`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def needs(name: str) -> tuple[str, ...]:
 
 
 def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
-    """The scores of a client's training data under the model in a role ("received", "trained"): one shared pass."""
-    seen = job.scored(role)
+    """The scores of a client's training data under the "received" or "trained" model, from one shared pass."""
+    scored = job.scored(role)
     head = job.replica(getattr(job, role)).flat.head if needs(name) else None
     with torch.no_grad():
-        return named(name)(seen.logits, seen.features, head)
+        return named(name)(scored.logits, scored.features, head)

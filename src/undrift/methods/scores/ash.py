@@ -1,13 +1,15 @@
-"""ASH: the energy of logits recomputed from a pruned feature (Djurisic et al., ICLR 2023).
+"""ASH: the energy of logits recomputed from a pruned feature.
+
+Djurisic et al.: Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023.
 
 Of a feature f with D entries the k = D − round(D·p/100) largest are kept (index set K), the others become zero;
 with s₁ = Σ f before and s₂ = Σ_K f after the pruning
 
     ASH-P   f' = f on K        ASH-B   f' = s₁/k on K        ASH-S   f' = f·exp(s₁/s₂) on K
 
-The trap: the public routine writes in place and would corrupt the loss; here the feature is read only, and the loss
-sees the ordinary logits. ASH-S is 0/0 on an all-zero feature, and its factor can reach e^20 at p = 95: s₂ is kept
-≥ 1e-12 and the exponent ≤ 10. At least one entry is kept, however small D is.
+The trap: the public routine writes in place and would corrupt the loss. Here the feature is only read, and the loss
+uses the ordinary logits. ASH-S is 0/0 on an all-zero feature, and its factor can reach e^20 at p = 95: s₂ is clamped to
+≥ 1e-12 and the exponent to ≤ 10. At least one entry is kept, however small D is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Energy (Liu et al., NeurIPS 2020), with the sign that makes larger more in-distribution.
+"""Energy, with the sign that makes larger more in-distribution.
 
-S(x) = T log Σ_c exp(z_c(x) / T)        any sign, usually positive; FLOOD's default
+Liu et al.: Energy-based Out-of-distribution Detection, NeurIPS 2020.
+
+    S(x) = T log Σ_c exp(z_c(x) / T)        any sign, usually positive; FLOOD's default
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""GEN: a generalised entropy of the M largest probabilities (Liu et al., CVPR 2023).
+"""GEN: a generalised entropy of the M largest probabilities.
+
+Liu et al.: GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection, CVPR 2023.
 
     S(x) = −Σ_{c in the M largest} p_c^γ (1 − p_c)^γ        γ = 0.1, M = min(10, C)
 
-Always ≤ 0, which matters to whoever divides by a sum: a share φ_k/Σφ of negative scores is *reversed*. Each term is at
+Always ≤ 0, which matters when dividing by a sum: a share φ_k/Σφ of negative scores is *reversed*. Each term is at
 most 4^(−γ), so S ≥ −M·4^(−γ), and `gen_floor` is what must be subtracted before shares are taken.
 """
 
@@ -28,4 +30,5 @@ def gen(
 
 def gen_floor(classes: int, gamma: float = GAMMA, largest: int = LARGEST) -> float:
     """The fixed lower bound of the score: −8.706 with ten classes."""
-    return -min(largest, classes) * 4.0**-gamma
+    floor: float = -min(largest, classes) * 4.0**-gamma
+    return floor

@@ -1,6 +1,8 @@
-"""MaxLogit: the largest logit (Hendrycks et al., ICML 2022).
+"""MaxLogit: the largest logit.
 
-S(x) = max_c z_c(x)        any sign
+Hendrycks et al.: Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022.
+
+    S(x) = max_c z_c(x)        any sign
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""MSP: the largest softmax probability (Hendrycks and Gimpel, ICLR 2017).
+"""MSP: the largest softmax probability.
 
-S(x) = max_c p_c(x)        in (0, 1]
+Hendrycks, Gimpel: A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks, ICLR
+2017.
+
+    S(x) = max_c p_c(x)        in (0, 1]
 """
 
 from __future__ import annotations

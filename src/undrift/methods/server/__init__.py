@@ -1,4 +1,4 @@
-"""From the combined vector the next global one."""
+"""The axis `server`: how the server makes the next global vector out of the combined one."""
 
 from __future__ import annotations
 

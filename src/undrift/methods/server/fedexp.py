@@ -1,33 +1,31 @@
-"""FedExP: extrapolate when the clients' updates disagree (Jhunjhunwala, Wang, Joshi, ICLR 2023).
+"""FedExP: the server step grows when the clients' updates disagree.
+
+Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023.
 
     η_g = max(1, Σ_k p_k‖Δ_k‖² / (2(‖Δ̄‖² + ε_t)))        θ ← θ + η_g Δ̄        ε_t = ε γ^(2t), γ the rate's decay
 
-What is judged is the mean of the last two iterates, because the extrapolated ones oscillate. While η_g = 1 the global
-model is FedAvg's to the last bit.
+The mean of the last two iterates is evaluated, because the extrapolated ones oscillate. While η_g = 1 the global model
+is FedAvg's to the last bit.
 
-The trap: norms over P only; FedDecorr's port takes BatchNorm statistics in. The released code has m·ε where the paper
-has ε. The factor is derived for the weighted mean, so this part *is* the Combine as well, and another one is refused.
+The trap: norms are over P only. FedDecorr's port includes BatchNorm statistics. The released code has m·ε where the
+paper has ε. The factor is derived for the weighted mean, so this part *is* the Combine as well, and another one is
+refused.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from undrift.contract.parts import Combine, Replies, Server, ServerUpdate, Tree, server_sum
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Combine, Range, Replies, Server, ServerUpdate, Tree, server_sum
 
 
 @dataclass(frozen=True)
 class FedExP(ServerUpdate, Combine):
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise BadRequest(f"fedexp: epsilon must be above 0, not {self.epsilon}")
+    epsilon: Annotated[float, Range(above=0)] = 1e-3
 
     def init_server(self, server: Server) -> Tree:
         return {"previous": server.vector, "spread": 0.0}
@@ -47,7 +45,8 @@ class FedExP(ServerUpdate, Combine):
         return torch.cat([mixed[:nP] + (factor - 1) * change, mixed[nP:]])
 
     def evaluated(self, server: Server) -> torch.Tensor:
-        return (server.vector + server.memory["previous"]) / 2
+        previous: torch.Tensor = server.memory["previous"]
+        return (server.vector + previous) / 2
 
 
 def norm2(vector: torch.Tensor) -> float:

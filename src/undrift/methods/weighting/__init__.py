@@ -1,4 +1,4 @@
-"""How much each client counts in the mean."""
+"""The axis `weighting`: how much each client counts in the mean."""
 
 from __future__ import annotations
 

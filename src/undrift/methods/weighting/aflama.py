@@ -1,33 +1,30 @@
-"""A-FLAMA, a reconstruction: weigh clients by accuracy on a validation set of the server (Wang et al., 2024).
+"""A-FLAMA, a reconstruction: clients are weighted by accuracy on a validation set of the server.
+
+Wang et al.: Accuracy-based Federated Learning with Adaptive Model Aggregation, 2024.
 
     a_k = acc_k / Σ acc        shares below w_min = floor/m are raised to w_min
 
-The article was not at hand and there is no code; FedNolowe's paper says only that weights past a threshold are
-replaced. This is one reading of that sentence: label every number of it "reconstruction". Where nobody gets anything
-right, everybody counts alike. It needs a proxy set, and each client's model passes over it once per round.
+The article was not available and there is no code. FedNolowe's paper says only that weights past a threshold are
+replaced. This is one reading of that sentence: label every number of it "reconstruction". If no client gets any sample
+right, all clients count the same. It needs a proxy set, and each client's model passes over it once per round.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
 from undrift.contract.job import eval_logits
-from undrift.contract.parts import Replies, Server, Weighting
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Range, Replies, Server, Weighting
 
 
 @dataclass(frozen=True)
 class AFlama(Weighting):
-    floor: float = 0.5  # of the uniform share 1/m
+    floor: Annotated[float, Range(least=0, most=1)] = 0.5  # of the uniform share 1/m
 
     needs: ClassVar = ("proxy",)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.floor <= 1:
-            raise BadRequest(f"aflama: floor must lie between 0 and 1, not {self.floor}")
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         accuracy = torch.tensor([accuracy_of(server, vector) for vector in replies.vectors], dtype=torch.float64)

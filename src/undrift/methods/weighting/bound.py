@@ -1,4 +1,6 @@
-"""Bound ("robust") weighting: the wider its generalisation bound, the less a client counts (Xu et al., paper 003).
+"""Bound ("robust") weighting: the wider a client's generalisation bound, the less it counts.
+
+Xu, Cao, Tsang, Kwok: Aggregation Weighting of Federated Learning via Generalization Bound Estimation.
 
 X = L² of a loss L in [0, M]. With m = mean X, v = variance of X, r = δ², c = √(r(2−r)(1−r)²), every distribution Q
 within Hellinger distance δ of the client's has E_Q[X] in [l, u]:
@@ -7,65 +9,54 @@ within Hellinger distance δ of the client's has E_Q[X] in [l, u]:
     l(δ) = M² − u(δ) of the mirrored loss (m → M² − m)
     η = Σ_δ |u − l|        p_k ∝ 1/η_k
 
-The trap: η(m, v) = η(M² − m, v). The rule punishes the *spread* of the loss, not its size: a client on which the model
+The trap: η(m, v) = η(M² − m, v). The rule penalises the *spread* of the loss, not its size: a client on which the model
 is always wrong gets the same, smallest η as one on which it is always right. Without `finite` a client of one sample
 has v = 0 and therefore the smallest η as well. On the default grid η lies in [0.303946, 3.026150] at M = 1.
 
-The paper's eq 16 prints M where its proof has M²; with M the theorem is false at M > 1. Which loss, which grid and
-whether before or after training the authors used is not known; `before` compares all clients under the same model.
-`invert` has the controls: does η do more than the mean loss, √v, the size, or chance?
+The paper's eq. 16 prints M where its proof has M². With M the theorem is false at M > 1. It is not known which loss and
+grid the authors used, or whether they measured before or after training. `before` compares all clients under the same
+model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance?
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Job, Plan, Replies, Server, Tree, Weighting
+from undrift.contract.parts import Job, Plan, Range, Replies, Server, Tree, Weighting
 from undrift.core.errors import BadRequest
 
-ALLOWED: dict[str, tuple[Any, ...]] = {
-    "loss": ("jsd", "zero_one", "ce"), "moment": (1, 2), "when": ("before", "after"), "on": ("train", "held"),
-    "invert": ("eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"),
-}  # fmt: skip
 DOUBT = math.log(2 / 0.01)  # finite-sample terms hold with probability 0.99
-LEAST = 1e-3  # of M²: the controls 1/mean loss and 1/√v know no lower bound of their own
+LEAST = 1e-3  # of M²: the controls 1/mean loss and 1/√v have no lower bound of their own
 
 
 @dataclass(frozen=True)
 class Bound(Weighting):
     loss: Literal["jsd", "zero_one", "ce"] = "jsd"  # ce is clipped at M
-    M: float | None = None  # largest loss; None: 1, and 2 ln C for ce
+    M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce
     moment: Literal[1, 2] = 2
     when: Literal["before", "after"] = "before"
     on: Literal["train", "held"] = "train"
-    share: float = 0.2  # held out, where on = held
-    radius: float = 0.2
-    points: int = 10
-    start: float | None = None  # None: radius / points; 0 begins the grid at the client's own distribution
+    share: Annotated[float, Range(above=0, below=1)] = 0.2  # held out, where on = held
+    radius: Annotated[float, Range(above=0, most=1)] = 0.2
+    points: Annotated[int, Range(least=1)] = 10
+    # Where the grid starts. None: radius / points; 0: the client's own distribution.
+    start: Annotated[float | None, Range(least=0, most=1)] = None
     finite: bool = False
     invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta"
 
     uplink: ClassVar[Declaration] = {"spread": Number()}
 
-    def __post_init__(self) -> None:
-        for name, allowed in ALLOWED.items():
-            if getattr(self, name) not in allowed:
-                raise BadRequest(f"bound: {name} must be {' or '.join(map(str, allowed))}, not {getattr(self, name)!r}")
-        if self.M is not None and not (0 < self.M < math.inf and (self.loss == "ce" or self.M == 1)):
-            raise BadRequest(f"bound: M must be above 0 (and is 1 by itself for jsd and zero_one), not {self.M}")
-        if not 0 < self.radius <= 1:
-            raise BadRequest(f"bound: radius must be above 0 and at most 1, not {self.radius}")
-        if self.points < 1:
-            raise BadRequest(f"bound: points must be at least 1, not {self.points}")
-        if self.start is not None and not 0 <= self.start <= self.radius:
-            raise BadRequest(f"bound: start must lie between 0 and the radius {self.radius}, not {self.start}")
-        if not 0 < self.share < 1:
-            raise BadRequest(f"bound: share must lie between 0 and 1, not {self.share}")
+    def validate(self) -> None:
+        if self.M is not None and self.loss != "ce" and self.M != 1:
+            raise BadRequest(f"bound: M must be 1 (or none) for {self.loss}, not {self.M}; only loss=ce has another M")
+        if self.start is not None and self.start > self.radius:
+            raise BadRequest(f"bound: start must be between 0 and the radius {self.radius}, not {self.start}")
 
     @property
     def measures(self) -> str:  # type: ignore[override]
@@ -81,24 +72,24 @@ class Bound(Weighting):
         count = min(max(1, round(self.share * job.n)), job.n - 1) if self.on == "held" else 0
         return torch.randperm(job.n, generator=job.lasting("held"))[:count]
 
-    def before_training(self, job: Job, state: Any, server_message: dict[str, Any]) -> float | None:
+    def before_training(self, job: Job, state: Any, server_message: Message) -> float | None:
         return self.spread(job, "received") if self.when == "before" else None
 
-    def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, Message]:
         return state, {"spread": self.spread(job, "trained") if scratch is None else scratch}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         server.note("delta", self.grid())
         spread = torch.tensor([message["spread"] for message in replies.client_messages], dtype=torch.float64)
-        if self.invert == "permuted":  # among the clients by id, so that the order of replies plays no role
+        if self.invert == "permuted":  # among the clients by id, so that the order of replies has no effect
             place = torch.tensor(replies.ids).argsort()
-            dealt = torch.randperm(len(place), generator=server.stream("permuted"))
-            spread = spread.scatter(0, place, spread[place][dealt])
+            drawn = torch.randperm(len(place), generator=server.stream("permuted"))
+            spread = spread.scatter(0, place, spread[place][drawn])
         size = torch.tensor(replies.n, dtype=torch.float64) if self.invert == "n_over_eta" else 1.0
         return size / spread
 
     def spread(self, job: Job, role: str) -> float:
-        """What the weight is the inverse of, for this client: η, or a control's number."""
+        """The number whose inverse is this client's weight: η, or that of a control."""
         logits, y = self.outputs(job, role)
         M = 1.0 if self.M is None else self.M
         L = LOSS[self.loss](logits.double(), y).clamp(max=M)
@@ -135,7 +126,7 @@ def bounds(
     m: float, v: float, M2: float, deltas: torch.Tensor, n: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(u, l) of E_Q[X], X in [0, M2] with mean m and variance v, one number per radius. With n the mean and the
-    standard deviation were estimated from n samples, and the bounds hold with their finite-sample terms."""
+    standard deviation are estimates from n samples, and the finite-sample terms are added."""
     v = min(v, m * (M2 - m)) if v >= 0 else v  # the unbiased estimate may exceed what [0, M2] allows
     if n is None:
         return upper(m, v, M2, deltas), M2 - upper(M2 - m, v, M2, deltas)
@@ -172,7 +163,7 @@ def jsd(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def jsd_of(p: torch.Tensor) -> torch.Tensor:
-    both = torch.special.xlogy(p, p) - torch.special.xlogy(1 + p, 1 + p)
+    both: torch.Tensor = torch.special.xlogy(p, p) - torch.special.xlogy(1 + p, 1 + p)
     return (1 + both / (2 * math.log(2))).clamp(0.0, 1.0)
 
 

@@ -1,36 +1,31 @@
-"""FedASL: clients whose loss is near the cohort's median count most (Talukder and Islam, 2022).
+"""FedASL: clients whose loss is near the cohort's median count most.
+
+Talukder, Islam: Computationally Efficient Auto-Weighted Aggregation for Heterogeneous Federated Learning, 2022.
 
     d_k = βσ where |L_k − median| ≤ ασ, else |L_k − median|        p_k ∝ 1/d_k
 
-The trap: it favours the *median* loss, not the lowest. With equal losses, and with two clients while α < 1, everybody
-counts alike. α, β, the population σ and the mean over all epochs are those of FedNolowe's code; FedASL's own has
+The trap: it favours the *median* loss, not the lowest. With equal losses, and with two clients while α < 1, all clients
+count the same. α, β, the population σ and the mean over all epochs are those of FedNolowe's code. FedASL's own code has
 α = 0.9, the sample σ (`ddof=1`) and the last epoch. `hybrid` is FedNolowe's "1 − d": p_k ∝ 1 − d_k/Σd.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from undrift.contract.parts import Replies, Server, Weighting
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Range, Replies, Server, Weighting
 
 
 @dataclass(frozen=True)
 class FedASL(Weighting):
-    alpha: float = 0.5
-    beta: float = 0.2
-    loss: Literal["all", "last"] = "all"  # mean over all local epochs, or the last one's
+    alpha: Annotated[float, Range(least=0)] = 0.5
+    beta: Annotated[float, Range(above=0)] = 0.2
+    loss: Literal["all", "last"] = "all"  # mean over all local epochs, or over the last one
     ddof: Literal[0, 1] = 0
     hybrid: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.alpha >= 0 or not self.beta > 0:
-            raise BadRequest(f"fedasl: alpha must be at least 0 and beta above 0, not {self.alpha} and {self.beta}")
-        if self.loss not in ("all", "last") or self.ddof not in (0, 1):
-            raise BadRequest(f"fedasl: loss must be all or last and ddof 0 or 1, not {self.loss!r} and {self.ddof}")
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         losses = torch.tensor(replies.loss if self.loss == "all" else replies.last, dtype=torch.float64)

@@ -1,37 +1,34 @@
-"""FedDisco: size weights corrected by how far a client's labels are from uniform (Ye et al., ICML 2023).
+"""FedDisco: size weights corrected by how far a client's labels are from uniform.
+
+Ye et al.: FedDisco: Federated Learning with Discrepancy-Aware Collaboration, ICML 2023.
 
     d_k = KL(label histogram ‖ uniform), divided by its sum over the cohort
     p_k ∝ relu(n_k/Σn − a·d_k + b)
 
 The trap: b decides how much of the size is left. With ten clients and b = 1 (FLOOD's table) the raw weights are
-1.05 ± 0.05, almost uniform; FedDisco's code has b = 0.1. With a = b = 0 the weights are by size, to the last bit.
+1.05 ± 0.05, almost uniform. FedDisco's code has b = 0.1. With a = b = 0 the weights are by size, to the last bit.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Job, Replies, Server, Tree, Weighting
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Job, Range, Replies, Server, Tree, Weighting
 
 
 @dataclass(frozen=True)
 class FedDisco(Weighting):
-    a: float = 0.5
-    b: float = 0.1
+    a: Annotated[float, Range(least=0)] = 0.5
+    b: Annotated[float, Range(least=0)] = 0.1
 
     uplink: ClassVar[Declaration] = {"distance": Number()}
 
-    def __post_init__(self) -> None:
-        if not (0 <= self.a < math.inf and 0 <= self.b < math.inf):
-            raise BadRequest(f"feddisco: a and b must be at least 0, not {self.a} and {self.b}")
-
-    def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, Message]:
         q = job.counts.double() / job.counts.sum()
         distance = torch.special.xlogy(q, q * len(q)).sum().clamp(min=0).item()
         job.note("distance", distance)

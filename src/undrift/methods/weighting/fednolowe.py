@@ -1,14 +1,16 @@
-"""FedNolowe: weigh clients by twice-normalised training loss (Le et al., PLOS ONE 2025).
+"""FedNolowe: clients are weighted by their twice-normalised training loss.
+
+Le et al.: FedNolowe: A normalized loss-based weighted aggregation strategy, PLOS ONE 2025.
 
     l_k = L_k / Σ_j L_j          A_k = (1 − l_k) / Σ_j (1 − l_j)
 
-Because the l_k sum to one, A_k = (1 − l_k)/(m − 1): no client can get more than 1/(m − 1), whatever its loss. It is
-uniform averaging with a mild tilt, and the number of samples plays no role.
+Because the l_k sum to one, A_k = (1 − l_k)/(m − 1): no client can get more than 1/(m − 1), whatever its loss. This is
+uniform averaging with a mild tilt, and the number of samples has no effect.
 
 `normalise` and `invert` are the variants of the paper's outlook: l by the sum (l1), scaled to 0…1 (minmax), or as the
-deviation from the mean over the largest one (centre, in −1…1); the weight as 1 − l, 1/l, e^(−l), −ln l, or by rank (the
+deviation from the mean over the largest one (centre, in −1…1). The weight is 1 − l, 1/l, e^(−l), −ln l, or by rank (the
 lowest loss gets m, the highest 1, ties their mean). `reverse` mirrors the weights at their mean, as a control.
-The authors' code averages the loss over all local epochs; "last" takes the last one.
+The authors' code averages the loss over all local epochs. `loss=last` takes the last one.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ class FedNolowe(Weighting):
 
     def validate(self) -> None:
         if self.normalise == "centre" and self.invert in ("divide", "log"):
-            raise BadRequest(f"fednolowe: centre gives negative losses, which {self.invert} cannot invert; "
-                             "use subtract, exp or rank with it")  # fmt: skip
+            raise BadRequest(
+                f"fednolowe: centre gives negative losses, which {self.invert} cannot invert; "
+                "use subtract, exp or rank with it"
+            )
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         losses = torch.tensor(replies.loss if self.loss == "all" else replies.last, dtype=torch.float64)
-        losses = losses - losses.min().clamp(max=0)  # a loss of the user's own may be negative
+        losses = losses - losses.min().clamp(max=0)  # a user's own loss function may be negative
         if self.loss == "last":  # the mean over all epochs is noted for every rule
             for client, loss in zip(replies.ids, replies.last):
                 server.note("last_loss", loss, client)

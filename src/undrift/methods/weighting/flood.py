@@ -1,4 +1,6 @@
-"""FLOOD's server half, DAC: weigh clients by size and by confidence (FLOOD, paper 000).
+"""FLOOD's server half (DAC): clients are weighted by size and by confidence.
+
+Ling et al.: Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection.
 
     φ_k = mean of S over the client's training data under its trained model, in eval mode
     p = NORM(NORM(n) + α NORM(φ)),   NORM(v) = v / Σ v
@@ -7,50 +9,42 @@ With equal φ this is p_k = (n-share + α/m)/(1 + α): a mix of size and uniform
 permuted and reversed φ are its controls.
 
 The trap: φ/Σφ of negative scores is reversed (always with GEN), and mixed signs explode. `norm_phi=auto` divides by the
-sum where all φ are positive, and otherwise first adds the score's own fixed bound (GEN) or takes softplus (the others);
-never the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. `sum` is the released code,
-which also scores *augmented* inputs; here they are not augmented.
+sum if all φ are positive. Otherwise it first adds the score's own fixed bound (GEN) or takes softplus (the others). It
+never subtracts the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. `sum` is the released
+code, which also scores *augmented* inputs. Here they are not augmented.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch.nn import functional as F
 
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Job, Replies, Server, Tree, Weighting
-from undrift.core.errors import BadRequest
+from undrift.contract.parts import Job, Range, Replies, Server, Tree, Weighting
 from undrift.methods import scores
-
-PHI = ("measured", "constant", "permuted", "reversed")
 
 
 @dataclass(frozen=True)
 class Flood(Weighting):
-    alpha: float = 0.5
+    alpha: Annotated[float, Range(least=0)] = 0.5
     norm_phi: Literal["auto", "sum"] = "auto"
     score: str = "energy"
     phi: Literal["measured", "constant", "permuted", "reversed"] = "measured"
 
     uplink: ClassVar[Declaration] = {"phi": Number()}
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha < float("inf"):
-            raise BadRequest(f"weighting.flood: alpha is {self.alpha}; it must be a number of at least 0")
-        if self.norm_phi not in ("auto", "sum"):
-            raise BadRequest(f"weighting.flood: norm_phi is {self.norm_phi!r}; it must be auto or sum")
-        if self.phi not in PHI:
-            raise BadRequest(f"weighting.flood: phi is {self.phi!r}; it must be {', '.join(PHI[:-1])} or {PHI[-1]}")
+    def validate(self) -> None:
         scores.named(self.score)
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return scores.needs(self.score)
 
-    def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, dict[str, Any]]:
+    def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, Message]:
         values = scores.of_pass(self.score, job, "trained")
         phi = values[torch.isfinite(values)].double().mean().item()
         job.note("phi", phi)

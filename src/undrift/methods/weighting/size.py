@@ -1,6 +1,8 @@
-"""Weigh clients by their number of training samples (McMahan et al., AISTATS 2017).
+"""Clients are weighted by their number of training samples.
 
-p_k = n_k / Σ_j n_j
+McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+
+    p_k = n_k / Σ_j n_j
 """
 
 from __future__ import annotations

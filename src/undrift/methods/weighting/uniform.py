@@ -1,4 +1,4 @@
-"""Every client counts the same, whatever its size.
+"""Every client has the same weight, whatever its size.
 
 p_k = 1 / m
 """
