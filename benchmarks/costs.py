@@ -23,7 +23,7 @@ import torch
 
 from undrift.bench.bare import Work
 from undrift.bench.costs import Costs, count
-from undrift.bench.measure import MODELS, Silent, all_works
+from undrift.bench.measure import MODELS, NoEvaluation, all_works
 from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
 from undrift.engine.spawn import KEEP_PAGES
@@ -53,7 +53,7 @@ class Side:
         self.runtime, self.plain = setup.runtime, not setup.method.at_client and setup.plan.private is None
         store = RunStore(None)
         loop = setup.loop(Inline(self.runtime, store.states), store)
-        loop.evaluator = Silent()
+        loop.evaluator = NoEvaluation()
         server_state = loop.begin()
         for _ in range(ROUNDS - 1):
             loop.clock.spent.clear()

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from undrift.bench.bare import Work
-from undrift.bench.measure import Ours, all_works
-from undrift.bench.scale import held, steady, turns
+from undrift.bench.measure import UndriftLoop, all_works
+from undrift.bench.scale import check_predictions, steady_work, time_in_turns
 from undrift.engine.ray import Ray
 from undrift.engine.spawn import cores
 
@@ -28,8 +28,8 @@ def ray(workers: int, address: str | None = None) -> Any:
 def ratio(name: str, work: Work, pairs: int) -> None:
     """Both engines alive, rounds in turn on the same cohorts, store on, evaluation off."""
     with tempfile.TemporaryDirectory() as folder:
-        theirs = Ours(work, 2, folder=Path(folder) / "processes")
-        mine = Ours(work, 2, folder=Path(folder) / "ray", engine=ray(2))
+        theirs = UndriftLoop(work, 2, folder=Path(folder) / "processes")
+        mine = UndriftLoop(work, 2, folder=Path(folder) / "ray", engine=ray(2))
         try:
             for _ in range(2):
                 theirs.round(), mine.round()
@@ -54,9 +54,9 @@ def orders() -> None:
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((400, 784), dtype=np.float32), draw.integers(0, 10, 400)
     for name, model, numbers in (("c", "logistic", "7,850"), ("a", "mlp", "178,110"), ("b", "cnn", "1,663,370")):
-        ours = Ours(Work(name, model, 40, 25, x, y, np.split(np.arange(400), 400)), 0, engine=ray(1))
+        ours = UndriftLoop(Work(name, model, 40, 25, x, y, np.split(np.arange(400), 400)), 0, engine=ray(1))
         try:
-            alone = min((found for (found,) in turns([ours])), key=lambda one: one.seconds)
+            alone = min((found for (found,) in time_in_turns([ours])), key=lambda one: one.seconds)
         finally:
             ours.close()
         print(f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
@@ -78,9 +78,9 @@ def model() -> None:
             nodes.add_node(**node)
             nodes.add_node(**{**node, "num_cpus": 4})  # six actors in all, of which one, two or three work at a time
             # Three actors: a node each.
-            several = [Ours(steady(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
+            several = [UndriftLoop(steady_work(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
             try:
-                found = held(several[::-1], cores(), 9)
+                found = check_predictions(several[::-1], cores(), 9)
             finally:
                 for ours in several[::-1]:  # the first one joined the cluster, and leaves it
                     ours.close()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from undrift.bench.measure import Silent
+from undrift.bench.measure import NoEvaluation
 from undrift.contract.context import Tree
 from undrift.contract.declare import weight_in_bytes
 from undrift.core.determinism import deterministic
@@ -77,7 +77,7 @@ def count(what: Any) -> Costs:
                "lr": 0.01, "cohort": 1.0, "out": False, "device": "cpu"}  # fmt: skip
     setup, store = prepare(from_keywords(options), federation()), RunStore(None)
     engine = Counting(setup.runtime, store.states)
-    loop = setup.loop(engine, store, evaluator=Silent())
+    loop = setup.loop(engine, store, evaluator=NoEvaluation())
     server_state = loop.run(loop.begin())
     shelves = [
         store.states.get(*row, server_state.versions[row])

@@ -1,4 +1,4 @@
-"""Ours over the bare loop, in alternating pairs on the same cohorts: machines are noisy, ratios of neighbours less so."""
+"""Undrift over the bare loop, in alternating pairs on the same cohorts: machines are noisy, ratios of neighbours less so."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def all_works() -> tuple[dict[str, Work], str]:
     return works(x, y, *deals), name
 
 
-class Silent:
+class NoEvaluation:
     """No evaluation."""
 
     def is_due(self, round: int) -> bool:
@@ -47,7 +47,7 @@ class Silent:
         return []
 
 
-class Ours:
+class UndriftLoop:
     """The same work on the processes engine: store on, evaluation on or off; `method` for the cost of others, `engine`
     (of the site and the store of states) for another engine."""
 
@@ -68,7 +68,7 @@ class Ours:
         start = engine or Processes(start_workers(workers)).open
         self.engine = start(self.setup.runtime, self.store.states)
         self.loop = self.setup.loop(self.engine, self.store)
-        self.evaluators: dict[bool, Evaluator] = {False: Silent(), True: self.loop.evaluator}
+        self.evaluators: dict[bool, Evaluator] = {False: NoEvaluation(), True: self.loop.evaluator}
         self.server_state = self.loop.begin()
         self.engine.ready()
 
@@ -103,7 +103,7 @@ def measure(
     """At least `seconds` and `pairs` pairs (bare, ours, ours with evaluation), in turn."""
     workers = workers or cores()
     with tempfile.TemporaryDirectory() as folder:
-        bare, ours = Bare(work, workers), Ours(work, workers, folder=Path(folder) / "run")
+        bare, ours = Bare(work, workers), UndriftLoop(work, workers, folder=Path(folder) / "run")
         try:
             for _ in range(2):
                 bare.round(ours.cohort())
@@ -135,7 +135,7 @@ def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[st
     engine took is copying, sending and waiting for the last one."""
     workers = workers or cores()
     with tempfile.TemporaryDirectory() as folder:
-        ours = Ours(work, workers, folder=Path(folder) / "run")
+        ours = UndriftLoop(work, workers, folder=Path(folder) / "run")
         try:
             ours.round()
             ours.loop.clock.spent.clear()

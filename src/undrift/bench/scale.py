@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from undrift.bench.bare import Work
-from undrift.bench.measure import Ours
+from undrift.bench.measure import UndriftLoop
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundTime:
     seconds: float
     mapped: float  # of which the engine had the orders
     clients: tuple[float, ...]  # seconds of every client's own work
@@ -39,13 +39,13 @@ class Round:
         return max(self.mapped - sum(self.clients), 0.0) / len(self.clients)
 
 
-def turns(several: Sequence[Ours], count: int = 5) -> list[list[Round]]:
+def time_in_turns(several: Sequence[UndriftLoop], count: int = 5) -> list[list[RoundTime]]:
     """One round of each, without evaluation, `count` times: a machine that is slower for a while is slower for all."""
-    found = [[timed(ours) for ours in several] for _ in range(count + 1)]
+    found = [[time_round(ours) for ours in several] for _ in range(count + 1)]
     return found[1:]  # once for nothing
 
 
-def timed(ours: Ours) -> Round:
+def time_round(ours: UndriftLoop) -> RoundTime:
     mapped, clients, inner = 0.0, tuple[float, ...](), ours.engine.map
 
     def map(orders: Sequence[Any]) -> Any:
@@ -57,12 +57,12 @@ def timed(ours: Ours) -> Round:
 
     setattr(ours.engine, "map", map)  # noqa: B010 - a method, for mypy
     try:
-        return Round(ours.round(), mapped, clients)
+        return RoundTime(ours.round(), mapped, clients)
     finally:
         setattr(ours.engine, "map", inner)  # noqa: B010
 
 
-def steady() -> Work:
+def steady_work() -> Work:
     """A work to hold the model against: 24 equal clients of some 60 ms, so that clients' work dominates; the model is
     about sums and cores, not about a scheduler's mood."""
     draw = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def steady() -> Work:
 
 
 def predict(
-    alone: Round, machines: Sequence[tuple[int, int]], crowded: float = 1.0, carried: float = 0.0, bandwidth: float = math.inf
+    alone: RoundTime, machines: Sequence[tuple[int, int]], crowded: float = 1.0, carried: float = 0.0, bandwidth: float = math.inf
 ) -> float:  # fmt: skip
     """Seconds of the round that one actor did `alone`, on machines of (actors, cores)."""
     s, o = [crowded * second for second in alone.clients], alone.order
@@ -82,7 +82,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Held:
+class PredictionCheck:
     """The model against the clock: medians over turns."""
 
     seconds: float
@@ -91,13 +91,13 @@ class Held:
     ratio: float  # predicted over measured, turn by turn
 
 
-def held(clusters: Sequence[Ours], cores: int, count: int = 5) -> list[Held]:
+def check_predictions(clusters: Sequence[UndriftLoop], cores: int, count: int = 5) -> list[PredictionCheck]:
     """What one actor took (the first of `clusters`) predicts the others, which have 2, 3, … actors on this machine. How
     crowded it is with so many workers is measured beside them, on worker processes without a cluster."""
-    plain = [Ours(steady(), workers) for workers in range(1, len(clusters) + 1)]
+    plain = [UndriftLoop(steady_work(), workers) for workers in range(1, len(clusters) + 1)]
     found: list[list[tuple[float, float, float]]] = [[] for _ in clusters]
     try:
-        for turn in turns([*clusters, *plain], count):
+        for turn in time_in_turns([*clusters, *plain], count):
             ours, bare = turn[: len(clusters)], turn[len(clusters) :]
             for number, (one, beside) in enumerate(zip(ours, bare, strict=True)):
                 workers = number + 1
@@ -109,5 +109,5 @@ def held(clusters: Sequence[Ours], cores: int, count: int = 5) -> list[Held]:
     held = []
     for rows in found:
         seconds, predicted, crowded = (float(value) for value in np.median(rows, axis=0))
-        held.append(Held(seconds, predicted, crowded, float(np.median([row[1] / row[0] for row in rows]))))
+        held.append(PredictionCheck(seconds, predicted, crowded, float(np.median([row[1] / row[0] for row in rows]))))
     return held

@@ -21,10 +21,10 @@ def report(
     title: str | None = typer.Option(None, "--title", help="its title"),
 ) -> None:
     """One self-contained HTML file: tables, curves, client by client, weights, configuration, commands."""
-    from undrift.experiment.folders import named
+    from undrift.experiment.folders import find_folder
     from undrift.report.report import write
 
-    path = Path(out) if out else named(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    path = Path(out) if out else find_folder(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     if path.is_dir():
         path = path / "report.html"
     try:

@@ -93,13 +93,13 @@ def show(
 def seen(folder: Path) -> Traces:
     """The run's traces; without the weights against what the clients hold where the federation cannot be made again."""
     from undrift.core.errors import BadRequest
-    from undrift.experiment.resume import remade
+    from undrift.experiment.resume import rebuild_setup
     from undrift.report.traces import traces
     from undrift.store.record import rows_of
 
     federation = None
     try:
-        federation = remade(folder, None, None, None).federation
+        federation = rebuild_setup(folder).federation
     except BadRequest as error:
         typer.echo(f"weights are not shown against what the clients hold: {error}", err=True)
     return traces(functools.partial(rows_of, folder), federation)

@@ -11,7 +11,7 @@ from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
 
 
-def named(run: str | Path) -> Path:
+def find_folder(run: str | Path) -> Path:
     """The folder that somebody means: by its path, by its name in `runs`, or by a file of a run in it."""
     folder = Path(run)
     if folder.name in ("run.toml", "run.sqlite"):
@@ -20,7 +20,7 @@ def named(run: str | Path) -> Path:
 
 
 def run_folder(run: str | Path) -> Path:
-    folder = named(run)
+    folder = find_folder(run)
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
         raise BadRequest(
             f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on"
@@ -32,7 +32,7 @@ def run_folder(run: str | Path) -> Path:
     return folder
 
 
-def claimed(options: Options, setup: Setup) -> Path:
+def claim_folder(options: Options, setup: Setup) -> Path:
     """The run's folder, made for it: the next free name, or the one asked for."""
     if options.out is None:
         method = re.sub(r"[^A-Za-z0-9.@+-]+", "_", setup.method.name).strip("_")[:60]

@@ -23,16 +23,16 @@ from undrift.federation.federation import Federation
 from undrift.round.runtime import cross_entropy
 
 
-def prepared(options: Options, federation: Federation) -> tuple[Flat, str]:
+def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
     """The run's network as one flat vector, with its initial values, and its name."""
-    module, name = built(options, federation)
-    flat = flattened(module, chosen_device(options.device), federation, name)
+    module, name = build_module(options, federation)
+    flat = flatten(module, chosen_device(options.device), federation, name)
     if options.init is not None:
         flat.read_state_dict(read_tensors(Path(options.init)))
     return flat, name
 
 
-def built(options: Options, federation: Federation) -> tuple[nn.Module, str]:
+def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
     """The module with its initial parameters, which depend on the seed and on nothing else."""
     given = options.model or models.default_for(federation.name, federation.shape)
     if isinstance(given, nn.Module):
@@ -40,14 +40,14 @@ def built(options: Options, federation: Federation) -> tuple[nn.Module, str]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(options.seed, "model"))
         if callable(given):
-            return made(given, federation), getattr(given, "__name__", "model")
+            return call_factory(given, federation), getattr(given, "__name__", "model")
         if ":" in given and "(" not in given:
-            return made(imported(given, "model"), federation), given
+            return call_factory(imported(given, "model"), federation), given
         call = text.parse(given)
         return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
 
 
-def made(factory: Callable[..., Any], federation: Federation) -> nn.Module:
+def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
     """Call a user's factory with (shape, classes) if it takes them."""
     takes = len([p for p in inspect.signature(factory).parameters.values() if p.default is p.empty])
     module = factory(federation.shape, federation.classes) if takes >= 2 else factory()
@@ -56,7 +56,7 @@ def made(factory: Callable[..., Any], federation: Federation) -> nn.Module:
     return module
 
 
-def flattened(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
+def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
     try:
         flat = Flat(module, images.network_input(federation.x[:2]), device)
     except BadRequest:

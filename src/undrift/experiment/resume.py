@@ -13,7 +13,7 @@ from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Result
-from undrift.experiment.run_toml import part_words, read_toml
+from undrift.experiment.run_toml import part_text, read_toml
 from undrift.experiment.runner import execute
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
@@ -30,8 +30,8 @@ def load(
 
         return SiteModel(Path(run))
     folder = run_folder(run)
-    setup = remade(folder, method, federation, model, None, overrides)
-    store = opened(folder, setup, lock=False)
+    setup = rebuild_setup(folder, method, federation, model, None, overrides)
+    store = open_store(folder, setup, lock=False)
     server_state, _ = store.newest()
     return Result(setup, store, server_state)
 
@@ -42,8 +42,8 @@ def resume(
 ) -> Result:  # fmt: skip
     """Go on where a run stopped; `rounds` gives a finished one more (its schedules stay as they were resolved)."""
     folder = run_folder(run)
-    setup = remade(folder, method, federation, model, rounds, overrides)
-    store = opened(folder, setup, every=checkpoint_every)
+    setup = rebuild_setup(folder, method, federation, model, rounds, overrides)
+    store = open_store(folder, setup, every=checkpoint_every)
     try:
         server_state, said = store.restore()
         for sentence in said:
@@ -57,9 +57,9 @@ def resume(
         store.close()
 
 
-def remade(
-    folder: Path, method: Any, federation: Federation | None, model: Any, rounds: int | None = None,
-    overrides: dict[str, Any] | None = None,
+def rebuild_setup(
+    folder: Path, method: Any = None, federation: Federation | None = None, model: Any = None,
+    rounds: int | None = None, overrides: dict[str, Any] | None = None,
 ) -> Setup:  # fmt: skip
     """The run's setup made again from run.toml, checked against what was recorded of it."""
     table = read_toml(folder / "run.toml")
@@ -76,10 +76,10 @@ def remade(
         **dict.fromkeys(("data", "partition", "noise", "domains"), federation),
     }
     for name, value in table.items():
-        if unnamed(value) and given.get(name) is None:
+        if is_object(value) and given.get(name) is None:
             raise BadRequest(f"the run in {folder} was made with objects that text cannot name; use "
                              f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python")  # fmt: skip
-    if method is None and any(unnamed(words.partition(".")[2]) for words in parts or ()):
+    if method is None and any(is_object(words.partition(".")[2]) for words in parts or ()):
         raise BadRequest(
             f"the run in {folder} has a part that text cannot name; use ud.resume(RUN, method=…) in Python"
         )
@@ -87,7 +87,7 @@ def remade(
         raise BadRequest(
             f"the run in {folder} was made by undrift {about.get('undrift')}; this is {undrift.__version__}"
         )
-    table = {k: v for k, v in table.items() if not unnamed(v)}
+    table = {k: v for k, v in table.items() if not is_object(v)}
     table.update(overrides or {})
     if rounds is not None:
         table["rounds"] = rounds
@@ -96,7 +96,7 @@ def remade(
     if model is not None:
         table["model"] = model
     setup = prepare(from_keywords({**table, "out": str(folder)}), federation, None if method is not None else parts)
-    if method is not None and parts is not None and [part_words(part) for part in setup.method.parts] != parts:
+    if method is not None and parts is not None and [part_text(part) for part in setup.method.parts] != parts:
         raise BadRequest(f"the method is not the one of {folder}: there it was {', '.join(parts)}")
     if setup.federation.fingerprint != about.get("federation"):
         raise BadRequest(f"the data are not those the run in {folder} was made with; resume it with the same ones")
@@ -105,11 +105,11 @@ def remade(
     return setup
 
 
-def unnamed(value: Any) -> bool:
+def is_object(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("object:")
 
 
-def opened(folder: Path, setup: Setup, lock: bool = True, every: int | None = None) -> RunStore:
+def open_store(folder: Path, setup: Setup, lock: bool = True, every: int | None = None) -> RunStore:
     try:
         store = RunStore(folder, int(setup.options.memory * 10**9), every, lock=lock)
         store.record.all("SELECT COUNT(*) FROM files")

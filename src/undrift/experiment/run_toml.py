@@ -22,7 +22,7 @@ from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
 
 
-def resolved(setup: Setup) -> dict[str, Any]:
+def option_values(setup: Setup) -> dict[str, Any]:
     """Every option with the value it has in this run; objects that text cannot name are written as their repr."""
     values: dict[str, Any] = {}
     for name in FIELDS:
@@ -31,7 +31,7 @@ def resolved(setup: Setup) -> dict[str, Any]:
             continue
         if isinstance(value, os.PathLike):
             value = str(value)
-        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
+        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else value_text(value)
     values["method"] = setup.method.name
     if isinstance(setup.selection, Uniform):
         values["cohort"] = setup.selection.cohort
@@ -41,27 +41,27 @@ def resolved(setup: Setup) -> dict[str, Any]:
         values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
-    values["parts"] = [part_words(part) for part in setup.method.parts]
+    values["parts"] = [part_text(part) for part in setup.method.parts]
     return values
 
 
 AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", "server", "private")
 
 
-def part_words(part: Any) -> str:
+def part_text(part: Any) -> str:
     """A shipped part as the text that makes it again; a user's own as what it says of itself."""
     ours = part_tables()[part.axis].get(part.name) is type(part)
     return f"{part.axis}.{text.spell(part)}" if ours else f"{part.axis}.object:{part!r}"
 
 
-def words(value: Any) -> str:
+def value_text(value: Any) -> str:
     try:
         return text.spell(value)
     except BadRequest:
         return f"object:{type(value).__module__}.{type(value).__qualname__}"
 
 
-def about(setup: Setup) -> dict[str, Any]:
+def provenance(setup: Setup) -> dict[str, Any]:
     """What made this run: versions and the settings that change bits."""
     import numpy
 

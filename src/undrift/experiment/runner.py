@@ -15,10 +15,10 @@ from undrift.engine.faulty import Faulty
 from undrift.engine.spawn import Worker
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.engines import engine_for
-from undrift.experiment.folders import claimed
+from undrift.experiment.folders import claim_folder
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Result
-from undrift.experiment.run_toml import about, resolved, write_toml
+from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
 from undrift.round.engine import Engine
@@ -44,11 +44,11 @@ def run(
     """
     options = from_keywords({"method": method, **keywords})
     setup = prepare(options, federation, parts)
-    folder = None if options.out is False else claimed(options, setup)
+    folder = None if options.out is False else claim_folder(options, setup)
     store = RunStore(folder, int(options.memory * 10**9), checkpoint_every)
     try:
         if folder is not None:
-            write_toml(folder / "run.toml", resolved(setup), about(setup))
+            write_toml(folder / "run.toml", option_values(setup), provenance(setup))
         result = execute(setup, store, callback or RunCallback(), started=started)
     except BaseException as error:
         refused = isinstance(error, BadRequest) and not store.record.all("SELECT round FROM rounds LIMIT 1")

@@ -57,13 +57,13 @@ class Setup:
 
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
     """Everything a run needs. What speaks against it is refused here, in one sentence, before round 0."""
-    federation = federation or dealt(options)
+    federation = federation or build_federation(options)
     if options.unseen and not federation.unseen:
         raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
-    flat, model_name = network.prepared(options, federation)
+    flat, model_name = network.build_network(options, federation)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients)
-    plan = planned(options, federation, flat, composition(options, parts), chosen)
-    notices = [*plan.method.notices, *flat.layout.notes, *about_federation(federation)]
+    plan = make_plan(options, federation, flat, composition(options, parts), chosen)
+    notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)
@@ -76,11 +76,11 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     )  # fmt: skip
     runtime.diagnostics = evaluation.diagnostics(options.diagnose, runtime)
     return Setup(
-        options, federation, plan.method, plan, runtime, chosen, model_name, notices, faults_of(options.faults)
+        options, federation, plan.method, plan, runtime, chosen, model_name, notices, read_faults(options.faults)
     )
 
 
-def planned(
+def make_plan(
     options: Options, federation: Federation, flat: Flat, composed: Method, chosen: selection.Selection
 ) -> Plan:
     """The plan, with the method's schedules and private entries resolved for it."""
@@ -89,7 +89,7 @@ def planned(
         optimizer=options.optimizer, momentum=options.momentum, weight_decay=options.weight_decay, clip=options.clip,
         persist_momentum=options.persist_momentum, seed=options.seed, clients=federation.clients,
         total=federation.total, classes=federation.classes, layout=flat.layout, method=composed,
-        engine=options.engine, lacks=lacking(options, federation, flat, composed),
+        engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
     )  # fmt: skip
     composed = composed.resolve(plan)
@@ -100,7 +100,7 @@ def planned(
     )  # fmt: skip
 
 
-def lacking(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
+def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
     """What parts may need and this run cannot give them."""
     lacks = set()
     personalize = composed.one("personalize")
@@ -114,7 +114,7 @@ def lacking(options: Options, federation: Federation, flat: Flat, composed: Meth
     return frozenset(lacks)
 
 
-def about_federation(federation: Federation) -> list[str]:
+def federation_notices(federation: Federation) -> list[str]:
     """What was decided about the data that the user did not ask for."""
     notices = []
     if share := federation.record.get("test_share"):
@@ -126,7 +126,7 @@ def about_federation(federation: Federation) -> list[str]:
     return notices
 
 
-def dealt(options: Options) -> Federation:
+def build_federation(options: Options) -> Federation:
     """The federation that the options ask for."""
     return federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
@@ -139,7 +139,7 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
     axes = [(axis, part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
     if parts is not None:  # complete, defaults included: they give way to what is named beside them
-        return method(Method(str(options.method), tuple(part(*axis_and_rest(words)) for words in parts)), axes=axes)
+        return method(Method(str(options.method), tuple(part(*split_axis(words)) for words in parts)), axes=axes)
     given = options.method
     if isinstance(given, str) and ":" in given and "(" not in given:
         given = imported(given, "method")()
@@ -147,7 +147,7 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     return method(*pieces, axes=axes)
 
 
-def axis_and_rest(words: str) -> tuple[str, text.Call]:
+def split_axis(words: str) -> tuple[str, text.Call]:
     call = text.parse(words)
     axis, _, name = call.name.partition(".")
     if axis not in AXES or not name:
@@ -155,6 +155,6 @@ def axis_and_rest(words: str) -> tuple[str, text.Call]:
     return axis, replace(call, name=name)
 
 
-def faults_of(given: Any) -> list[Any]:
+def read_faults(given: Any) -> list[Any]:
     """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
     return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})
