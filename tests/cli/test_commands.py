@@ -21,7 +21,7 @@ from undrift.methods.published import PUBLISHED
 UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
 SPREAD = {"mean", "std", "worst_decile", "best_decile"}
 PAGE = {"name", "what", "paper", "parts", "parameters", "sends", "receives", "keeps_state", "about"}
-HEADINGS = ("parameters:", "leaves a site", "reaches a site")
+HEADINGS = ("parameters:", "a client sends", "a client receives")
 
 
 def by_itself(*arguments, **environment):

@@ -14,7 +14,7 @@ def test_numbers_in_the_terminal_and_a_page_beside_them(undrift):
     assert said.code == 0
     for word in ("sizes", "Gini", "classes per client", "mean Hellinger distance", "wrong labels 0.0 %", "6 more"):
         assert word in said.out
-    page = re.search(r"picture in (runs/data/.*\.html)", said.out).group(1)
+    page = re.search(r"page: (runs/data/.*\.html)", said.out).group(1)
     assert page == "runs/data/digits_dirichlet_0.1_30_clients.html"
     text = Path(page).read_text()
     assert text.count("<figure>") == 30
@@ -65,7 +65,7 @@ def test_without_a_number_there_are_as_many_clients_as_the_data_name(undrift, tm
     )
     said = undrift("data", "show", "sites.npz", "natural")
     assert said.code == 0
-    assert "picture in runs/data/sites_natural_3_clients.html" in said.out
+    assert "page: runs/data/sites_natural_3_clients.html" in said.out
     assert len(undrift("data", "show", "digits", "--json").json["sizes"]) == 20
     by_domain = undrift("data", "show", "digits", "by_domain", "--domains", "identity+edge+grey", "--json").json
     assert by_domain["domain"] == ["identity", "edge", "grey"]

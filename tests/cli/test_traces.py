@@ -40,6 +40,6 @@ def test_a_run_whose_data_cannot_be_made_again_is_shown_without_them_and_that_is
     ud.run("fedavg", federation, model=federation.model, rounds=2, out="own")
     said = undrift("show", "own", "--traces")
     assert said.code == 0, said.err
-    assert "not shown against what the clients hold" in said.err
+    assert "not compared with the clients' data" in said.err
     assert "weight in the mean" in said.out
     assert "label entropy" not in said.out

@@ -1,4 +1,4 @@
-"""A run as it goes by: a bar on a terminal, plain lines without one, nothing when quiet."""
+"""Progress of one run: a bar on a terminal, plain lines without one, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from undrift.experiment.callback import RunCallback
 
 
 class Progress(RunCallback):
-    """Watches one run. Everything goes to stderr; `log` gets every round as a plain line."""
+    """Everything goes to stderr; `log` gets every round and message as a plain line."""
 
     def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
         self.quiet, self.label = quiet, label

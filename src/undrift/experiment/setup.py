@@ -118,9 +118,7 @@ def federation_notices(federation: Federation) -> list[str]:
     """Notices about the data: what was held out or moved without being asked for."""
     notices = []
     if share := federation.record.get("test_share"):
-        notices.append(
-            f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one"
-        )
+        notices.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
     if lifted := federation.record.get("repaired"):
         notices.append(
             f"the partition left {lifted} clients with too few samples: they got samples from the largest clients"
