@@ -84,8 +84,7 @@ class Result:
             work.prepare()
             return [(weight, vector.cpu().clone()) for weight, vector in work.mixture(work.start)]
 
-    def module_of(self, vector: torch.Tensor) -> nn.Module:
-        """A new module of the run's network with the values of a flat vector."""
+    def module_of(self, vector: torch.Tensor) -> nn.Module:  # a new module of the network, with the vector's values
         flat = self.setup.runtime.model.twin()
         flat.load(vector, self.server_state.integers)
         flat.module.eval()
