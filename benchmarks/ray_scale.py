@@ -1,4 +1,4 @@
-"""The ray engine against processes on works (a) and (b), what an order costs, what travels, and the model of a round.
+"""The ray engine relative to processes on workloads (a) and (b), the cost of an order, bytes, and predicted round times.
 
 UNDRIFT_DATA=FOLDER python benchmarks/ray_scale.py [ratio] [orders] [model]      (extra `ray`; about three minutes)
 """
@@ -26,7 +26,7 @@ def ray(workers: int, address: str | None = None) -> Any:
 
 
 def ratio(name: str, work: Work, pairs: int) -> None:
-    """Both engines alive, rounds in turn on the same cohorts, store on, evaluation off."""
+    """Both engines run at the same time: rounds in turn on the same cohorts, store on, evaluation off."""
     with tempfile.TemporaryDirectory() as folder:
         theirs = UndriftLoop(work, 2, folder=Path(folder) / "processes")
         mine = UndriftLoop(work, 2, folder=Path(folder) / "ray", engine=ray(2))
@@ -50,7 +50,7 @@ def ratio(name: str, work: Work, pairs: int) -> None:
 
 
 def orders() -> None:
-    """One-sample clients: what is left is the order itself."""
+    """Clients with one sample each: the rest of the time is the order itself."""
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((400, 784), dtype=np.float32), draw.integers(0, 10, 400)
     for name, model, numbers in (("c", "logistic", "7,850"), ("a", "mlp", "178,110"), ("b", "cnn", "1,663,370")):
@@ -64,7 +64,7 @@ def orders() -> None:
 
 
 def model() -> None:
-    """One actor measured; two actors and three nodes predicted, then measured."""
+    """Measure one actor; predict two actors and three nodes from it, then measure them."""
     import ray as library
     from ray.cluster_utils import Cluster
 
@@ -77,12 +77,12 @@ def model() -> None:
         try:
             nodes.add_node(**node)
             nodes.add_node(**{**node, "num_cpus": 4})  # six actors in all, of which one, two or three work at a time
-            # Three actors: a node each.
+            # Three actors: one per node.
             several = [UndriftLoop(steady_work(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
             try:
                 found = check_predictions(several[::-1], cores(), 9)
             finally:
-                for ours in several[::-1]:  # the first one joined the cluster, and leaves it
+                for ours in several[::-1]:  # the one that joined the cluster first leaves it last
                     ours.close()
             for actors, one in enumerate(found, 1):
                 where = "three nodes" if actors == 3 else f"{actors} actor{'s' * (actors > 1)}"

@@ -73,7 +73,7 @@ def test_the_interval_is_the_kth_smallest_and_the_kth_largest():
     ],
 )
 def test_an_interval_is_held_against_two_percent(found, says):
-    assert before_after.verdict(found) == says
+    assert before_after.conclusion(found) == says
 
 
 def pairs(ratios):
