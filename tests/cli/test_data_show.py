@@ -33,13 +33,13 @@ def test_json_alone_writes_nothing(undrift, tmp_path):
 
 
 def test_noise_and_domains_are_in_the_numbers(undrift):
-    words = ("data", "show", "digits", "iid", "--clients", "4", "--noise", "symmetric(0.2)+permute(0.5)", "--domains",
+    arguments = ("data", "show", "digits", "iid", "--clients", "4", "--noise", "symmetric(0.2)+permute(0.5)", "--domains",
              "identity+inverted")  # fmt: skip
-    found = undrift(*words, "--json").json
+    found = undrift(*arguments, "--json").json
     assert found["domain"] == ["identity", "inverted"] * 2
     assert len(found["permuted"]) == 2
     assert np.mean(found["noise_rate"]) == pytest.approx(0.2, abs=0.01)
-    result = undrift(*words)
+    result = undrift(*arguments)
     for word in ("wrong labels 20", "2 clients call the classes by permuted names", "inverted (2 clients)"):
         assert word in result.out
 
@@ -72,7 +72,7 @@ def test_the_default_number_of_clients_comes_from_the_data(undrift, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (("show", "digits", "iid", "--domains", "invertd"), "did you mean inverted"),
         (("show", "digits", "iid", "--noise", "symmetric(1.5)"), "between 0 and 1, not 1.5"),
@@ -83,7 +83,7 @@ def test_the_default_number_of_clients_comes_from_the_data(undrift, tmp_path):
     ],
     ids=str,
 )
-def test_a_bad_request_is_one_sentence(undrift, words, sentence):
-    result = undrift("data", *words)
+def test_a_bad_request_is_one_sentence(undrift, arguments, sentence):
+    result = undrift("data", *arguments)
     assert result.code == 2
     assert sentence in result.sentence

@@ -34,11 +34,11 @@ def test_compare_prints_tables_and_writes_a_page(undrift, small):
 
 
 def test_a_finished_comparison_can_be_resumed_by_folder_or_by_its_options(undrift, small):
-    words = ("compare", "fedavg", "fedprox(mu=0.5)", *small, "--out", "both", "--json", "--quiet")
-    first = undrift(*words).json["rows"]
+    arguments = ("compare", "fedavg", "fedprox(mu=0.5)", *small, "--out", "both", "--json", "--quiet")
+    first = undrift(*arguments).json["rows"]
     assert undrift("compare", "--resume", "both", "--json", "--quiet").json["rows"] == first
     assert undrift("compare", "--resume", "--out", "both", "--json", "--quiet").json["rows"] == first
-    assert undrift(*words, "--resume").json["rows"] == first
+    assert undrift(*arguments, "--resume").json["rows"] == first
     more = undrift("compare", "--resume", "both", "--seeds", "2", "--json", "--quiet").json["rows"]
     assert more[:2] == first
     assert [row["seed"] for row in more] == [0, 0, 1, 1]
@@ -50,9 +50,9 @@ def test_a_finished_comparison_can_be_resumed_by_folder_or_by_its_options(undrif
 def test_the_command_on_the_page_asks_for_the_same_comparison(undrift, small, seeds):
     own = ("--thresholds", "0.5,0.9", "--selection", "list([0, 2])", *seeds.split())
     assert undrift("compare", "fedavg", "fedavg --lr 0.01", *small, *own, "--out", "first", "--quiet").code == 0
-    program, *words = shlex.split(compare_command(Path("first")))
+    program, *arguments = shlex.split(compare_command(Path("first")))
     assert program == "undrift"
-    assert undrift(*words, "--out", "again", "--quiet").code == 0
+    assert undrift(*arguments, "--out", "again", "--quiet").code == 0
     assert Path("again/compare.toml").read_text() == Path("first/compare.toml").read_text()
 
 
@@ -83,7 +83,7 @@ def test_a_failed_run_is_marked_and_the_exit_code_says_so(undrift, small):
 
 def interrupted(folder: Path, *more: str, when: Callable[[], object]) -> None:
     """Start a comparison of four runs, send Ctrl-C as soon as `when()` is true, and check how it ends."""
-    words = (
+    arguments = (
         "compare",
         "fedavg",
         "fedprox",
@@ -99,7 +99,7 @@ def interrupted(folder: Path, *more: str, when: Callable[[], object]) -> None:
     path = os.pathsep.join([str(folder), *sys.path])  # the modules in the folder, and the package under test
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     process = subprocess.Popen(
-        [*UNDRIFT, *words, *more], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
+        [*UNDRIFT, *arguments, *more], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
     )
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and not when():
@@ -175,7 +175,7 @@ def test_paper_list_and_show(undrift):
 
 
 @pytest.mark.parametrize(
-    ("words", "word"),
+    ("arguments", "word"),
     [
         (("compare",), "at least one method"),
         (("compare", "--resume"), "folder"),
@@ -200,10 +200,10 @@ def test_paper_list_and_show(undrift):
         (("paper", "results", "nowhere.jsonl"), "nowhere.jsonl"),
     ],
 )
-def test_bad_requests_are_one_sentence(undrift, words, word):
+def test_bad_requests_are_one_sentence(undrift, arguments, word):
     Path("spoilt").mkdir()
     Path("spoilt/compare.toml").write_text('methods = [{method = "fedavg"}]\nseeds = [[0, 0]]\nrejected = 5\n')
-    result = undrift(*words)
+    result = undrift(*arguments)
     assert result.code == 2, result.err
     assert word in result.sentence
 

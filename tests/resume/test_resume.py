@@ -75,8 +75,8 @@ def test_a_run_stopped_after_any_round_and_resumed_equals_an_undisturbed_one(aft
 POINTS = ("segment synced", "checkpoint written", "rows inserted", "checkpoint named", "old files collected")
 
 
-def cli(*words: str, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", "from undrift.cli import main; main()", *words],
+def cli(*arguments: str, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", "from undrift.cli import main; main()", *arguments],
                           capture_output=True, text=True, timeout=120, **more)  # fmt: skip
 
 

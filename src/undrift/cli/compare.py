@@ -123,17 +123,17 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
     if not all("failed" in row for row in done.rows):
         page = write(done.folder / "index.html", [done.folder], title)
     if not quiet:
-        stream = sys.stderr if json else sys.stdout
+        eyes = sys.stderr if json else sys.stdout
         print(
             f"\n{text_table(table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
-            file=stream,
+            file=eyes,
         )
         for row in done.rows:
             if "failed" in row:
-                print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=stream)
+                print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=eyes)
         if done.tried:
-            print(f"\nchosen on validation data: {', '.join(sorted({words(row) for row in done.rows}))}", file=stream)
-        print(f"\n{done.seconds:.1f} s; report: {page}", file=stream)
+            print(f"\nchosen on validation data: {', '.join(sorted({words(row) for row in done.rows}))}", file=eyes)
+        print(f"\n{done.seconds:.1f} s; report: {page}", file=eyes)
     if json:
         found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder)}
         if done.tried:
