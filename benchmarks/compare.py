@@ -34,8 +34,10 @@ def main() -> None:
     given = parser.parse_args()
 
     def alone() -> list[float]:
-        return [undrift("run", "--method", method, "--rounds", given.rounds, "--workers", "1")["seconds"]
-                for method in given.methods]  # fmt: skip
+        return [
+            undrift("run", "--method", method, "--rounds", given.rounds, "--workers", "1")["seconds"]
+            for method in given.methods
+        ]
 
     before = alone()
     together = undrift("compare", *given.methods, "--rounds", given.rounds)["seconds"]

@@ -41,8 +41,15 @@ class Population:
 
     def __init__(self, clients: int, folder: str) -> None:
         federation = federate("fashion-mnist", "resample(600)", clients)
-        options = {"method": "scaffold", "model": "mlp", "epochs": 10, "cohort": 100, "rounds": 10**6, "out": False,
-                   "evaluate_every": 10**6}  # fmt: skip
+        options = {
+            "method": "scaffold",
+            "model": "mlp",
+            "epochs": 10,
+            "cohort": 100,
+            "rounds": 10**6,
+            "out": False,
+            "evaluate_every": 10**6,
+        }
         self.setup = prepare(from_keywords(options), federation)
         self.store = RunStore(Path(folder) / str(clients))
         self.engine = Processes(start_workers(cores())).open(self.setup.runtime, self.store.states)
@@ -103,9 +110,12 @@ def main() -> None:
         share = (many.store.states.waited - waited) / (time.monotonic() - began)
         stop.set()
         sampler.join()
-        print(f"100,000 clients: {len(many.seconds)} rounds, median {statistics.median(many.seconds):.2f} s; "
-              f"{len(checkpoints)} checkpoints; peak proportional set size {max(peak):.2f} GB; "
-              f"waiting for the store {100 * share:.2f} % of the time (disk: {speed:.0f} MB/s synced)", flush=True)  # fmt: skip
+        print(
+            f"100,000 clients: {len(many.seconds)} rounds, median {statistics.median(many.seconds):.2f} s; "
+            f"{len(checkpoints)} checkpoints; peak proportional set size {max(peak):.2f} GB; "
+            f"waiting for the store {100 * share:.2f} % of the time (disk: {speed:.0f} MB/s synced)",
+            flush=True,
+        )
         few = Population(1_000, folder)
         few.round()
         pairs = [(few.round(), many.round()) for _ in range(7)]

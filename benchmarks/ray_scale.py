@@ -41,12 +41,17 @@ def ratio(name: str, work: Work, pairs: int) -> None:
             mine.close()
             theirs.close()
     quotients = [b / a for a, b in found]
-    print(f"({name}) two workers: processes {statistics.median(a for a, _ in found):.3f} s, ray "
-          f"{statistics.median(b for _, b in found):.3f} s, ratio {statistics.median(quotients):.3f} "
-          f"(quartiles {', '.join(f'{q:.3f}' for q in statistics.quantiles(quotients, n=4))}; {pairs} pairs)")  # fmt: skip
-    print(f"({name}) bytes per round of {work.cohort} clients: "
-          + ", ".join(f"{kind} {size:,.0f}" for kind, size in moved.items())
-          + f"; placed once {mine.engine.bytes['placed']:,}", flush=True)  # fmt: skip
+    print(
+        f"({name}) two workers: processes {statistics.median(a for a, _ in found):.3f} s, ray "
+        f"{statistics.median(b for _, b in found):.3f} s, ratio {statistics.median(quotients):.3f} "
+        f"(quartiles {', '.join(f'{q:.3f}' for q in statistics.quantiles(quotients, n=4))}; {pairs} pairs)"
+    )
+    print(
+        f"({name}) bytes per round of {work.cohort} clients: "
+        + ", ".join(f"{kind} {size:,.0f}" for kind, size in moved.items())
+        + f"; placed once {mine.engine.bytes['placed']:,}",
+        flush=True,
+    )
 
 
 def orders() -> None:
@@ -59,8 +64,11 @@ def orders() -> None:
             alone = min((found for (found,) in time_in_turns([ours])), key=lambda one: one.seconds)
         finally:
             ours.close()
-        print(f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
-              f"{1000 * statistics.median(alone.clients):.2f} ms of the client's work", flush=True)  # fmt: skip
+        print(
+            f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
+            f"{1000 * statistics.median(alone.clients):.2f} ms of the client's work",
+            flush=True,
+        )
 
 
 def model() -> None:
@@ -86,8 +94,11 @@ def model() -> None:
                     ours.close()
             for actors, one in enumerate(found, 1):
                 where = "three nodes" if actors == 3 else f"{actors} actor{'s' * (actors > 1)}"
-                print(f"{where}: measured {one.seconds:.2f} s, model {one.predicted:.2f} s, ratio {one.ratio:.2f}; with so "
-                      f"many workers on this machine a core is {one.crowded:.2f} times as slow, without Ray", flush=True)  # fmt: skip
+                print(
+                    f"{where}: measured {one.seconds:.2f} s, model {one.predicted:.2f} s, ratio {one.ratio:.2f}; with so "
+                    f"many workers on this machine a core is {one.crowded:.2f} times as slow, without Ray",
+                    flush=True,
+                )
         finally:
             nodes.shutdown()
 

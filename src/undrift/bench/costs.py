@@ -73,8 +73,17 @@ class Counting(Inline):
 @cache
 def count(what: Any) -> Costs:
     """The costs of a part, a method, or a text that names one."""
-    options = {"method": method(what), "model": network, "rounds": 3, "epochs": EPOCHS, "batch": SAMPLES // 2,
-               "lr": 0.01, "cohort": 1.0, "out": False, "device": "cpu"}  # fmt: skip
+    options = {
+        "method": method(what),
+        "model": network,
+        "rounds": 3,
+        "epochs": EPOCHS,
+        "batch": SAMPLES // 2,
+        "lr": 0.01,
+        "cohort": 1.0,
+        "out": False,
+        "device": "cpu",
+    }
     setup, store = prepare(from_keywords(options), federation()), RunStore(None)
     engine = Counting(setup.runtime, store.states)
     loop = setup.loop(engine, store, evaluator=NoEvaluation())
@@ -138,5 +147,6 @@ def federation() -> Federation:
     shards = np.split(np.arange(total), CLIENTS + 2)
     test = shards[-1]
     slices = [np.arange(SAMPLES)] * CLIENTS
-    return Federation("tiny", (x, y), (x[test], y[test]), shards[:CLIENTS], [str(c) for c in range(CLASSES)], slices,
-                      proxy=shards[-2])  # fmt: skip
+    return Federation(
+        "tiny", (x, y), (x[test], y[test]), shards[:CLIENTS], [str(c) for c in range(CLASSES)], slices, proxy=shards[-2]
+    )

@@ -74,8 +74,12 @@ def steady_work() -> Work:
 
 
 def predict(
-    alone: RoundTime, machines: Sequence[tuple[int, int]], crowded: float = 1.0, carried: float = 0.0, bandwidth: float = math.inf
-) -> float:  # fmt: skip
+    alone: RoundTime,
+    machines: Sequence[tuple[int, int]],
+    crowded: float = 1.0,
+    carried: float = 0.0,
+    bandwidth: float = math.inf,
+) -> float:
     """Expected seconds on machines of (actors, cores) for the round that one actor did `alone`."""
     s, o = [crowded * second for second in alone.clients], alone.order
     width = sum(min(actors, cores) for actors, cores in machines)

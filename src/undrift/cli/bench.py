@@ -48,6 +48,16 @@ def bench(
         typer.echo(json_module.dumps({"works": found, "data": data}))
         return
     rows = [["work", "bare s", "ours s", "ratio", "spread", "with evaluation", "pairs"]]
-    rows += [[f["name"], f"{f['bare']:.3f}", f"{f['seconds']:.3f}", f"{f['ratio']:.3f}", f"{f['spread']:.3f}",
-              f"{f['ratio_evaluated']:.3f}", str(f["pairs"])] for f in found]  # fmt: skip
+    rows += [
+        [
+            f["name"],
+            f"{f['bare']:.3f}",
+            f"{f['seconds']:.3f}",
+            f"{f['ratio']:.3f}",
+            f"{f['spread']:.3f}",
+            f"{f['ratio_evaluated']:.3f}",
+            str(f["pairs"]),
+        ]
+        for f in found
+    ]
     typer.echo(text_table(rows))

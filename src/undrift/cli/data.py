@@ -22,8 +22,17 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     for name in data.names():
         entry = data.about(name)
         classes = None if entry.classes is None else len(entry.classes)
-        found.append({"name": name, "here": data.available(name), "shape": list(entry.shape), "classes": classes,
-                      "licence": entry.licence, "source": entry.source, "note": entry.note})  # fmt: skip
+        found.append(
+            {
+                "name": name,
+                "here": data.available(name),
+                "shape": list(entry.shape),
+                "classes": classes,
+                "licence": entry.licence,
+                "source": entry.source,
+                "note": entry.note,
+            }
+        )
     if json:
         typer.echo(json_module.dumps(found))
         return

@@ -51,8 +51,16 @@ def runs(
             )
         except BadRequest:
             continue
-        found.append({"run": str(toml.parent), "method": options["method"], "data": options["data"], "rounds": done,
-                      "of": options["rounds"], "accuracy": last[0][0] if last else None})  # fmt: skip
+        found.append(
+            {
+                "run": str(toml.parent),
+                "method": options["method"],
+                "data": options["data"],
+                "rounds": done,
+                "of": options["rounds"],
+                "accuracy": last[0][0] if last else None,
+            }
+        )
     if json:
         typer.echo(json_module.dumps(found))
         return

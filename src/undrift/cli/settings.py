@@ -37,8 +37,13 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kind: Any = bool if boolean else str
         default = field.default
         shown = "" if default is None or boolean or "[" in field.metadata["help"] else f" [{plain(default)}]"
-        option = typer.Option(None, flag(name), help=field.metadata["help"] + shown,
-                              show_default=False, metavar=None if boolean else "VALUE")  # fmt: skip
+        option = typer.Option(
+            None,
+            flag(name),
+            help=field.metadata["help"] + shown,
+            show_default=False,
+            metavar=None if boolean else "VALUE",
+        )
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
         )

@@ -40,9 +40,12 @@ class Result:
         self.setup, self.server_state, self.folder = setup, server_state, store.folder
         self._store = store
         self.summary: dict[str, Any] = summary.summary(
-            store.record, None if store.folder is None else str(store.folder), setup.method.name, server_state.evaluated,
+            store.record,
+            None if store.folder is None else str(store.folder),
+            setup.method.name,
+            server_state.evaluated,
             setup.options.thresholds,
-        )  # fmt: skip
+        )
 
     @property
     def accuracy(self) -> float | None:

@@ -43,9 +43,16 @@ def load(
 
 
 def resume(
-    run: str | Path, *, rounds: int | None = None, method: Any = None, federation: Federation | None = None,
-    model: Any = None, callback: RunCallback | None = None, checkpoint_every: int | None = None, **overrides: Any,
-) -> Result:  # fmt: skip
+    run: str | Path,
+    *,
+    rounds: int | None = None,
+    method: Any = None,
+    federation: Federation | None = None,
+    model: Any = None,
+    callback: RunCallback | None = None,
+    checkpoint_every: int | None = None,
+    **overrides: Any,
+) -> Result:
     """Resume a run from its last checkpoint. The result is the one of a run that was never stopped, bit for bit.
 
     `rounds` sets a new total, also for a finished run. The method's schedules stay as they were at the start of the run.
@@ -72,9 +79,13 @@ def resume(
 
 
 def rebuild_setup(
-    folder: Path, method: Any = None, federation: Federation | None = None, model: Any = None,
-    rounds: int | None = None, overrides: dict[str, Any] | None = None,
-) -> Setup:  # fmt: skip
+    folder: Path,
+    method: Any = None,
+    federation: Federation | None = None,
+    model: Any = None,
+    rounds: int | None = None,
+    overrides: dict[str, Any] | None = None,
+) -> Setup:
     """The setup of a run, rebuilt from run.toml and checked: same version, method, data and network as recorded."""
     table = read_toml(folder / "run.toml")
     written = tomllib.loads((folder / "run.toml").read_text())
@@ -91,8 +102,10 @@ def rebuild_setup(
     }
     for name, value in table.items():
         if is_object(value) and given.get(name) is None:
-            raise BadRequest(f"the run in {folder} used objects that run.toml cannot name; use "
-                             f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python")  # fmt: skip
+            raise BadRequest(
+                f"the run in {folder} used objects that run.toml cannot name; use "
+                f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python"
+            )
     if method is None and any(is_object(part.partition(".")[2]) for part in parts or ()):
         raise BadRequest(
             f"the run in {folder} has a part that run.toml cannot name; use ud.resume(RUN, method=…) in Python"
