@@ -20,7 +20,7 @@ def bench(
     profile: bool = typer.Option(False, "--profile", help="show where the time of a round goes"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
 ) -> None:
-    """Seconds per round, relative to the bare training loop on the same clients, measured in pairs."""
+    """Measure the speed of a round. It is relative to the bare training loop on the same clients, measured in pairs."""
     from undrift.bench import measure
     from undrift.experiment.tables import text_table
 

@@ -36,7 +36,7 @@ def compare(
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
-    """Run several methods on the same federation, cohorts and initial model; print tables and write a page."""
+    """Run several methods on the same federation. Cohorts and initial model are the same; prints tables, writes a page."""
     from undrift.study.compare import home, planned
 
     if "method" in given:

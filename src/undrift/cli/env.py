@@ -17,7 +17,7 @@ def add(app: typer.Typer) -> None:
 
 
 def env() -> None:
-    """Print versions, machine, and the environment variables that change results. Paste it into a bug report."""
+    """Print versions and machine for a bug report. Includes the environment variables that change results."""
     import torch
 
     import undrift

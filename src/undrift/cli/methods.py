@@ -21,7 +21,7 @@ def methods(
         False, "--markdown", help="print all methods and parts as Markdown (docs/methods.md)"
     ),
 ) -> None:
-    """List all methods, or describe one: parameters, formula, costs, what it sends."""
+    """List all methods, or describe one. Describes its parameters, formula, costs and what it sends."""
     from undrift.bench import catalogue
 
     if name is not None:

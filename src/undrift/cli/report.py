@@ -20,7 +20,7 @@ def report(
     ),
     title: str | None = typer.Option(None, "--title", help="title of the page"),
 ) -> None:
-    """Write one self-contained HTML file: tables, curves, clients, weights, configuration, commands."""
+    """Write one or more runs as an HTML page. It is self-contained: tables, curves, clients, weights, configuration, commands."""
     from undrift.experiment.folders import find_folder
     from undrift.report.report import write
 

@@ -24,7 +24,7 @@ def resume(
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
-    """Resume a run that was stopped; with --rounds, continue a finished one."""
+    """Resume a run that was stopped. With --rounds, continue a finished one."""
     from undrift.cli.progress import Progress
     from undrift.cli.settings import read
     from undrift.experiment.resume import load

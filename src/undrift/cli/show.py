@@ -33,7 +33,7 @@ def show(
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     html: str | None = typer.Option(None, "--html", help="write a page with all figures of the run to this file"),
 ) -> None:
-    """Show a run: its method, accuracies, published protocols, diagnostics and failures."""
+    """Show what a run did. Prints its method, accuracies, published protocols, diagnostics and failures."""
     from undrift.experiment.folders import run_folder
     from undrift.experiment.run_toml import read_toml
     from undrift.store.record import Record

@@ -35,7 +35,9 @@ class Options:
     unseen: float = option(0.0, "share of clients that never train and are evaluated as new clients")
     model: Any = option(None, "network, or package:function that returns one [depends on the data]")
     rounds: int = option(50, "communication rounds")
-    cohort: float | int | None = option(None, "clients per round: a share (0.5) or a number (10) [0.5]")
+    cohort: float | int | None = option(
+        None, "clients per round: a share with a decimal point (0.5, 1.0), or a number (10) [0.5]"
+    )
     selection: Any = option(
         "uniform", "how clients are chosen each round: uniform, all, probability(p), list([…]) [uniform]"
     )
