@@ -1,8 +1,8 @@
-"""A comparison against its runs one by one: its `seconds` over the sum of theirs on one worker, divided by the cores.
+"""The speed of a comparison: its `seconds` over the sum of its runs' seconds on one worker, divided by the cores.
 
     python benchmarks/compare.py [--rounds 200] [METHOD …]
 
-The runs come before and after the comparison, and their mean is taken: the machine may be slower for a while.
+Every run is measured before and after the comparison, and the mean is used: the machine may be slower for a while.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ METHODS = ("fedavg", "flood", "fedbss", "fliu", "scaffold@bound")
 SETTINGS = ("--data", "digits", "--partition", "dirichlet(0.1)", "--clients", "20", "--evaluate-every", "20", "--json")
 
 
-def undrift(*words: str) -> Any:
+def undrift(*arguments: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "-c", "from undrift.cli import main; main()"]
-        command = [*program, *words, *SETTINGS, "--out", f"{folder}/out"]
+        command = [*program, *arguments, *SETTINGS, "--out", f"{folder}/out"]
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
 
 
@@ -34,8 +34,10 @@ def main() -> None:
     given = parser.parse_args()
 
     def alone() -> list[float]:
-        return [undrift("run", "--method", method, "--rounds", given.rounds, "--workers", "1")["seconds"]
-                for method in given.methods]  # fmt: skip
+        return [
+            undrift("run", "--method", method, "--rounds", given.rounds, "--workers", "1")["seconds"]
+            for method in given.methods
+        ]
 
     before = alone()
     together = undrift("compare", *given.methods, "--rounds", given.rounds)["seconds"]

@@ -1,12 +1,12 @@
-"""What a method costs a worker: CPU time over FedAvg's, on the CNN work of `undrift bench`, beside the passes counted.
+"""CPU time of a method on a worker, relative to FedAvg, on workload (b) of `undrift bench`, beside the counted passes.
 
     UNDRIFT_DATA=FOLDER python benchmarks/costs.py [METHOD …] [--pairs 6]
 
-A client of 250 samples does its second round again and again, in turn with FedAvg's, in one process and on one thread,
-as a worker does it; four small clients make the cohort whole. The ratio is to the mean of the FedAvg rounds before and
-after, and the median of such ratios is printed; `fedavg` against itself shows the noise. A method without a hook at the
-client has the worker do exactly FedAvg's work, so there is nothing to measure. Server time is that of one aggregation
-of five models. Ends with 1 where a method is above its limit.
+A client of 250 samples repeats its second round, in turn with FedAvg's, in one process on one thread like a worker. Four
+small clients complete the cohort. Each ratio is to the mean of the FedAvg rounds before and after; the median ratio is
+printed, and `fedavg` relative to itself shows the noise. A method without a hook at the client does exactly FedAvg's work
+on the worker, so it is not measured. Server time is one aggregation of five models. Exits with 1 if a method is above its
+limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 from undrift.bench.bare import Work
 from undrift.bench.costs import Costs, count
-from undrift.bench.measure import MODELS, Silent, all_works
+from undrift.bench.measure import MODELS, NoEvaluation, all_works
 from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
 from undrift.engine.spawn import KEEP_PAGES
@@ -37,13 +37,13 @@ from undrift.store.run_store import RunStore
 
 SAME = {"fliu10": "fliu50", "fliu25": "fliu50", "fliu75": "fliu50", "fliu90": "fliu50", "clt": "local"}
 LIMITS = {"sampling.flood": 1.03, "feddecorr": 1.05, "fedrs": 1.05, "fedlc": 1.05, "feddisco": 1.05}
-CAREFUL = 4  # times as many pairs, where there is a limit
-EPOCHS = {"fedrep": 2}  # trains head and body in turn, so it needs two; its FedAvg gets two as well
-SAMPLES, ROUNDS = 250, 2  # the second round: schedules are on, shelves are filled
+CAREFUL = 4  # times as many pairs for a method with a limit
+EPOCHS = {"fedrep": 2}  # trains head and body in turn, so it needs two; so does the FedAvg it is compared with
+SAMPLES, ROUNDS = 250, 2  # in the second round schedules are on and shelves are filled
 
 
-class Side:
-    """A method at its second round, with one client's order at hand."""
+class SecondRound:
+    """A method at its second round, with the order of one client."""
 
     def __init__(self, work: Work, name: str, epochs: int = 1) -> None:
         options = {"method": name, "model": MODELS[work.name], "rounds": ROUNDS, "epochs": epochs, "batch": work.batch,
@@ -53,15 +53,15 @@ class Side:
         self.runtime, self.plain = setup.runtime, not setup.method.at_client and setup.plan.private is None
         store = RunStore(None)
         loop = setup.loop(Inline(self.runtime, store.states), store)
-        loop.evaluator = Silent()
+        loop.evaluator = NoEvaluation()
         server_state = loop.begin()
         for _ in range(ROUNDS - 1):
             loop.clock.spent.clear()
             server_state = loop.one_round(server_state).state
         self.server = loop.clock.spent["aggregation"]
-        order, *_ = loop.orders(server_state, loop.open_round(server_state), range(setup.plan.clients))
+        order, *_ = loop.orders(loop.open_round(server_state), range(setup.plan.clients))
         self.order = loop.engine.with_state(order)
-        self.seconds()  # once for nothing
+        self.seconds()  # warm up
 
     def seconds(self) -> float:
         began = time.process_time()
@@ -79,7 +79,7 @@ def federation(work: Work) -> Federation:
                       [np.arange(100)] * len(parts), proxy=rows[-200:])  # fmt: skip
 
 
-def ratios(plain: Side, other: Side, pairs: int) -> list[float]:
+def ratios(plain: SecondRound, other: SecondRound, pairs: int) -> list[float]:
     found, before = [], plain.seconds()
     for _ in range(pairs):
         mine, after = other.seconds(), plain.seconds()
@@ -94,13 +94,13 @@ def passes(costs: Costs, epochs: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("methods", nargs="*", help="default: all of them")
+    parser.add_argument("methods", nargs="*", help="methods to measure [all]")
     parser.add_argument("--pairs", type=int, default=6)
     given = parser.parse_args()
     torch.set_num_threads(1)
     works, data = all_works()
     work = works["b"]
-    plain = {epochs: Side(work, "fedavg", epochs) for epochs in (1, 2)}
+    plain = {epochs: SecondRound(work, "fedavg", epochs) for epochs in (1, 2)}
     table = [["method", "CPU time", "quartiles", "pairs", "limit", "passes", "server s"]]
     above = []
     for name in given.methods or [*PUBLISHED, "sampling.flood", "weighting.flood"]:
@@ -109,7 +109,7 @@ def main() -> int:
             continue
         epochs, limit = EPOCHS.get(name, 1), LIMITS.get(name)
         try:
-            other = Side(work, name, epochs)
+            other = SecondRound(work, name, epochs)
         except BadRequest as refused:
             print(f"{name}: {refused}", file=sys.stderr)
             table.append([name, "refused", "", "", "", "", ""])
@@ -133,6 +133,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if "MALLOC_TOP_PAD_" not in os.environ:  # a worker's malloc, which must be there before the process is
+    if "MALLOC_TOP_PAD_" not in os.environ:  # the malloc settings of a worker, which are read when a process starts
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_PAGES, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

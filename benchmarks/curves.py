@@ -1,4 +1,4 @@
-"""Accuracy over the rounds of kept results, as a picture.
+"""Draw the accuracy over the rounds of saved results.
 
 python benchmarks/curves.py bound-table1        # docs/results/bound-table1.jsonl -> .png (needs chromium)
 """

@@ -1,9 +1,9 @@
-"""Evaluation on the workers against a single-thread loop: what 20 clients hold at L1 and at L2, on 10,000 test images.
+"""Speed of evaluation on the workers, relative to one thread: L1 and L2 models of 20 clients on 10,000 test images.
 
     UNDRIFT_DATA=FOLDER python benchmarks/evaluation.py [--pairs 5]
 
 Both do the same work (40 models, 400,000 forward passes of `lenet5`, all metrics on the own slice and on the whole test
-set) in alternating pairs, and must find the same numbers. Prints one line per pair and the median ratio.
+set) in alternating pairs, and must compute the same numbers. Prints one line per pair and the median ratio.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OPTIONS = {"method": "fliu", "model": "lenet5", "cohort": 1.0, "epochs": 1, "rou
            "evaluate_every": 10**6, "out": False}  # fmt: skip
 
 
-def bare(runtime: Any, held: list[tuple[int, str, torch.Tensor]]) -> list[Any]:
-    """The loop one would write: every model, every chunk, one after the other."""
+def bare(runtime: Any, models: list[tuple[int, str, torch.Tensor]]) -> list[Any]:
+    """The plain loop: every model on every chunk, one after another."""
     model, federation, rows = runtime.spare(0), runtime.federation, []
     model.module.eval()
-    for client, stage, vector in held:
+    for client, stage, vector in models:
         model.load(vector)
         with torch.no_grad():
             logits = torch.cat([model(runtime.network_input(x)) for x in federation.test_x.split(CHUNK)])
@@ -59,18 +59,18 @@ def main() -> None:
             server_state = loop.begin()
             engine.ready()
             server_state = loop.one_round(server_state).state
-            everybody = range(federation.clients)
+            clients = range(federation.clients)
             result = Result(setup, store, server_state)
-            held = [(client, "L1", vector) for client in everybody for _, vector in result.held(client)]
-            held += [(client, "L2", store.states.get("state", client, server_state.versions["state", client])["held"])
-                     for client in everybody]  # fmt: skip
+            models = [(client, "L1", vector) for client in clients for _, vector in result.held(client)]
+            models += [(client, "L2", store.states.get("state", client, server_state.versions["state", client])["held"])
+                     for client in clients]  # fmt: skip
             ratios = []
             for pair in range(given.pairs + 1):
                 began = time.perf_counter()
-                ours = loop.evaluator.after_receiving(server_state, 0, everybody, loop.open_round)
-                ours += loop.evaluator.after_training(server_state, 0, everybody, [])
+                ours = loop.evaluator.after_receiving(server_state, 0, clients, loop.open_round)
+                ours += loop.evaluator.after_training(server_state, 0, clients, [])
                 middle = time.perf_counter()
-                alone = bare(setup.runtime, held)
+                alone = bare(setup.runtime, models)
                 end = time.perf_counter()
                 assert sorted(ours) == sorted(alone), "the numbers differ"
                 if pair:  # the first one warms up

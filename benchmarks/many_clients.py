@@ -1,4 +1,4 @@
-"""A hundred thousand clients: memory of all processes, rounds against those of a thousand clients, waiting for the store.
+"""A hundred thousand clients: memory of all processes, time of a round relative to a thousand clients, waits for the store.
 
     UNDRIFT_DATA=FOLDER python benchmarks/many_clients.py [--minutes 5]
 
@@ -25,7 +25,7 @@ from undrift.store.run_store import RunStore
 
 
 def proportional_set_size() -> float:
-    """GB of this process and its children; what they share counts once."""
+    """GB of this process and its children; shared memory counts once."""
     me = os.getpid()
     children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
     total = 0
@@ -37,12 +37,19 @@ def proportional_set_size() -> float:
 
 
 class Population:
-    """A running federation of so many clients, stepped round by round."""
+    """A federation with this many clients, stepped round by round."""
 
     def __init__(self, clients: int, folder: str) -> None:
         federation = federate("fashion-mnist", "resample(600)", clients)
-        options = {"method": "scaffold", "model": "mlp", "epochs": 10, "cohort": 100, "rounds": 10**6, "out": False,
-                   "evaluate_every": 10**6}  # fmt: skip
+        options = {
+            "method": "scaffold",
+            "model": "mlp",
+            "epochs": 10,
+            "cohort": 100,
+            "rounds": 10**6,
+            "out": False,
+            "evaluate_every": 10**6,
+        }
         self.setup = prepare(from_keywords(options), federation)
         self.store = RunStore(Path(folder) / str(clients))
         self.engine = Processes(start_workers(cores())).open(self.setup.runtime, self.store.states)
@@ -89,12 +96,12 @@ def main() -> None:
         many.round()
         peak, stop = [proportional_set_size()], threading.Event()
 
-        def watch() -> None:
+        def sample_memory() -> None:
             while not stop.wait(2.0):
                 peak.append(proportional_set_size())
 
-        callback = threading.Thread(target=watch, daemon=True)
-        callback.start()
+        sampler = threading.Thread(target=sample_memory, daemon=True)
+        sampler.start()
         waited, began = many.store.states.waited, time.monotonic()
         checkpoints = set()
         while time.monotonic() - began < 60 * given.minutes or len(checkpoints) < 10:
@@ -102,10 +109,13 @@ def main() -> None:
             checkpoints |= {row[0] for row in many.store.record.all("SELECT round FROM files")}
         share = (many.store.states.waited - waited) / (time.monotonic() - began)
         stop.set()
-        callback.join()
-        print(f"100,000 clients: {len(many.seconds)} rounds, median {statistics.median(many.seconds):.2f} s; "
-              f"{len(checkpoints)} checkpoints; peak proportional set size {max(peak):.2f} GB; "
-              f"waiting for the store {100 * share:.2f} % of the time (disk: {speed:.0f} MB/s synced)", flush=True)  # fmt: skip
+        sampler.join()
+        print(
+            f"100,000 clients: {len(many.seconds)} rounds, median {statistics.median(many.seconds):.2f} s; "
+            f"{len(checkpoints)} checkpoints; peak proportional set size {max(peak):.2f} GB; "
+            f"waiting for the store {100 * share:.2f} % of the time (disk: {speed:.0f} MB/s synced)",
+            flush=True,
+        )
         few = Population(1_000, folder)
         few.round()
         pairs = [(few.round(), many.round()) for _ in range(7)]

@@ -1,11 +1,11 @@
-"""The weights that every rule and every control gives to odd clients, on the same models.
+"""The weights that every weighting rule and every control gives to unusual clients, for the same models.
 
     python benchmarks/odd_clients.py [--seeds 5] [--html FILE]
 
 Digits, eleven clients: six ordinary ones of 60 samples, one whose labels are all wrong (y + 1), one with a single
-sample, one with ten times the data, one with two labels in five wrong, one with a single class. Plain averaging with
-uniform weights makes the models; then every rule is asked once, in the first round and after twenty. All rules see the
-same received and the same trained models. Printed is the weight over the uniform one: 1 is 1/11.
+sample, one with ten times the data, one with two labels in five wrong, one with a single class. The models come from
+plain averaging with uniform weights. Every rule is applied once, in the first round and after twenty rounds, to the same
+received and the same trained models. The table shows the weight relative to the uniform one: 1 is 1/11.
 """
 
 from __future__ import annotations
@@ -59,31 +59,31 @@ OUTLIER = {
 
 
 def odd_federation(seed: int) -> Federation:
-    """The clients of OWNERS, in that order, and a proxy set for the rule that needs one."""
+    """The clients of OWNERS, in that order, with a proxy set for the rule that needs one."""
     source = data.load("digits")
     draw = np.random.default_rng(seed)
     clean = np.asarray(source.y_train, dtype=np.int64)
     ones = draw.permutation(np.flatnonzero(clean == 1))[:60]
     others = draw.permutation(np.setdiff1d(np.arange(len(clean)), ones))
     sizes = {"one sample": 1, "ten times": 600}
-    held, at = [], 0
+    shards, at = [], 0
     for kind in OWNERS:
-        held.append(ones if kind == "one class" else others[at : at + sizes.get(kind, 60)])
+        shards.append(ones if kind == "one class" else others[at : at + sizes.get(kind, 60)])
         at += 0 if kind == "one class" else sizes.get(kind, 60)
     y = clean.copy()
-    wrong, noisy = held[OWNERS.index("all wrong")], held[OWNERS.index("noisy")][:24]
+    wrong, noisy = shards[OWNERS.index("all wrong")], shards[OWNERS.index("noisy")][:24]
     y[wrong] = (y[wrong] + 1) % 10
     y[noisy] = (y[noisy] + draw.integers(1, 10, len(noisy))) % 10
     tests = np.asarray(source.y_test, dtype=np.int64)
     return Federation(
         "odd digits", (stored(source.standardised(source.x_train)), torch.from_numpy(y)),
-        (stored(source.standardised(source.x_test)), torch.from_numpy(tests)), held, source.classes,
-        [np.arange(len(tests))] * len(held), seed, proxy=others[at : at + 100], clean=torch.from_numpy(clean),
+        (stored(source.standardised(source.x_test)), torch.from_numpy(tests)), shards, source.classes,
+        [np.arange(len(tests))] * len(shards), seed, proxy=others[at : at + 100], clean=torch.from_numpy(clean),
     )  # fmt: skip
 
 
 def weights(rule: str, federation: Federation, server_state: ServerState, seed: int) -> dict[int, float]:
-    """What a rule gives in the next round of a world."""
+    """The weights of a rule in the round after `server_state`."""
     options = from_keywords({**SETTINGS, "method": f"fedavg@{rule}", "seed": seed})
     setup, store = prepare(options, federation), RunStore(None)
     loop = setup.loop(Inline(setup.runtime, store.states), store)
@@ -98,7 +98,7 @@ def weights(rule: str, federation: Federation, server_state: ServerState, seed: 
 
 
 def measured(seeds: int) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """(when, rule, {kind: weight over the uniform one}), the mean over seeds."""
+    """(when, rule, {kind: weight relative to the uniform one}), means over seeds."""
     federations = [odd_federation(seed) for seed in range(seeds)]
     for when, rounds in WHEN.items():
         server_states = [start(federation, rounds, seed) for seed, federation in enumerate(federations)]
@@ -111,6 +111,7 @@ def measured(seeds: int) -> Iterator[tuple[str, str, dict[str, float]]]:
 
 
 def start(federation: Federation, rounds: int, seed: int) -> ServerState:
+    """The server state after this many rounds of plain averaging."""
     if rounds:
         return ud.run("fedavg-uniform", federation, **{**SETTINGS, "rounds": rounds, "seed": seed}).server_state
     setup, store = prepare(from_keywords({**SETTINGS, "seed": seed}), federation), RunStore(None)
@@ -118,7 +119,7 @@ def start(federation: Federation, rounds: int, seed: int) -> ServerState:
 
 
 def outlier(rule: Weighting, m: int, R: float) -> float:
-    """The share of the first of m clients, whose loss is R times that of the others."""
+    """The weight of the first of m clients, whose loss is R times that of the others."""
     losses, nothing = [float(R)] + [1.0] * (m - 1), [torch.zeros(0)] * m
     replies = Replies(list(range(m)), [1] * m, nothing, nothing, [1] * m, [1.0] * m, losses, losses, [{}] * m)
     raw = rule.weights(None, replies)  # type: ignore[arg-type]
@@ -147,13 +148,13 @@ def main() -> None:
 
 
 def figure(found: list[tuple[str, str, dict[str, float]]], path: Path) -> None:
-    """Colour: log₂ of the weight over the uniform one."""
+    """Write a heat map per moment; the colour is log₂ of the weight relative to the uniform one."""
     from undrift.report import page, plots
 
     sections = []
     for when in WHEN:
         rows = {rule: [row[kind] for kind in KINDS] for at, rule, row in found if at == when}
-        fig = plots.figure(f"weight over the uniform one, {when}", "", "")
+        fig = plots.figure(f"weight relative to the uniform one, {when}", "", "")
         fig.add_heatmap(
             x=KINDS, y=list(rows), z=[np.log2(np.maximum(row, 2**-4)) for row in rows.values()], zmid=0, zmin=-3, zmax=3,
             text=[[f"{value:.2f}" for value in row] for row in rows.values()], texttemplate="%{text}",
@@ -162,7 +163,7 @@ def figure(found: list[tuple[str, str, dict[str, float]]], path: Path) -> None:
         fig.update_yaxes(autorange="reversed")
         fig.update_layout(height=70 + 24 * len(rows), margin={"l": 250})
         sections.append((when.replace(" ", "-"), fig))
-    page.write(path, "What every weighting rule gives to odd clients", sections)
+    page.write(path, "Weights of every rule for unusual clients", sections)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A page as a picture, where chromium is installed."""
+"""Screenshots of HTML pages, if chromium is installed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def picture(page: Path, target: Path, size: tuple[int, int]) -> None:
-    """Drawn by headless chromium at a width and height; left out with a sentence where there is none."""
+    """Save a screenshot of a page at (width, height) with headless chromium; without chromium, print that it is skipped."""
     browser = shutil.which("chromium")
     if browser is None:
-        print("no chromium: the page can be opened in any browser, the picture is left out")
+        print("chromium is not installed: no screenshot; open the page in a browser")
         return
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000",

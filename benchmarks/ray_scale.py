@@ -1,4 +1,4 @@
-"""The ray engine against processes on works (a) and (b), what an order costs, what travels, and the model of a round.
+"""The ray engine relative to processes on workloads (a) and (b), the cost of an order, bytes, and predicted round times.
 
 UNDRIFT_DATA=FOLDER python benchmarks/ray_scale.py [ratio] [orders] [model]      (extra `ray`; about three minutes)
 """
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from undrift.bench.bare import Work
-from undrift.bench.measure import Ours, all_works
-from undrift.bench.scale import held, steady, turns
+from undrift.bench.measure import UndriftLoop, all_works
+from undrift.bench.scale import check_predictions, steady_work, time_in_turns
 from undrift.engine.ray import Ray
 from undrift.engine.spawn import cores
 
@@ -26,10 +26,10 @@ def ray(workers: int, address: str | None = None) -> Any:
 
 
 def ratio(name: str, work: Work, pairs: int) -> None:
-    """Both engines alive, rounds in turn on the same cohorts, store on, evaluation off."""
+    """Both engines run at the same time: rounds in turn on the same cohorts, store on, evaluation off."""
     with tempfile.TemporaryDirectory() as folder:
-        theirs = Ours(work, 2, folder=Path(folder) / "processes")
-        mine = Ours(work, 2, folder=Path(folder) / "ray", engine=ray(2))
+        theirs = UndriftLoop(work, 2, folder=Path(folder) / "processes")
+        mine = UndriftLoop(work, 2, folder=Path(folder) / "ray", engine=ray(2))
         try:
             for _ in range(2):
                 theirs.round(), mine.round()
@@ -41,30 +41,38 @@ def ratio(name: str, work: Work, pairs: int) -> None:
             mine.close()
             theirs.close()
     quotients = [b / a for a, b in found]
-    print(f"({name}) two workers: processes {statistics.median(a for a, _ in found):.3f} s, ray "
-          f"{statistics.median(b for _, b in found):.3f} s, ratio {statistics.median(quotients):.3f} "
-          f"(quartiles {', '.join(f'{q:.3f}' for q in statistics.quantiles(quotients, n=4))}; {pairs} pairs)")  # fmt: skip
-    print(f"({name}) bytes per round of {work.cohort} clients: "
-          + ", ".join(f"{kind} {size:,.0f}" for kind, size in moved.items())
-          + f"; placed once {mine.engine.bytes['placed']:,}", flush=True)  # fmt: skip
+    print(
+        f"({name}) two workers: processes {statistics.median(a for a, _ in found):.3f} s, ray "
+        f"{statistics.median(b for _, b in found):.3f} s, ratio {statistics.median(quotients):.3f} "
+        f"(quartiles {', '.join(f'{q:.3f}' for q in statistics.quantiles(quotients, n=4))}; {pairs} pairs)"
+    )
+    print(
+        f"({name}) bytes per round of {work.cohort} clients: "
+        + ", ".join(f"{kind} {size:,.0f}" for kind, size in moved.items())
+        + f"; placed once {mine.engine.bytes['placed']:,}",
+        flush=True,
+    )
 
 
 def orders() -> None:
-    """One-sample clients: what is left is the order itself."""
+    """Clients with one sample each: the rest of the time is the order itself."""
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((400, 784), dtype=np.float32), draw.integers(0, 10, 400)
     for name, model, numbers in (("c", "logistic", "7,850"), ("a", "mlp", "178,110"), ("b", "cnn", "1,663,370")):
-        ours = Ours(Work(name, model, 40, 25, x, y, np.split(np.arange(400), 400)), 0, engine=ray(1))
+        ours = UndriftLoop(Work(name, model, 40, 25, x, y, np.split(np.arange(400), 400)), 0, engine=ray(1))
         try:
-            alone = min((found for (found,) in turns([ours])), key=lambda one: one.seconds)
+            alone = min((found for (found,) in time_in_turns([ours])), key=lambda one: one.seconds)
         finally:
             ours.close()
-        print(f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
-              f"{1000 * statistics.median(alone.clients):.2f} ms of the client's work", flush=True)  # fmt: skip
+        print(
+            f"an order with a model of {numbers} numbers: {1000 * alone.order:.2f} ms beside "
+            f"{1000 * statistics.median(alone.clients):.2f} ms of the client's work",
+            flush=True,
+        )
 
 
 def model() -> None:
-    """One actor measured; two actors and three nodes predicted, then measured."""
+    """Measure one actor; predict two actors and three nodes from it, then measure them."""
     import ray as library
     from ray.cluster_utils import Cluster
 
@@ -77,17 +85,20 @@ def model() -> None:
         try:
             nodes.add_node(**node)
             nodes.add_node(**{**node, "num_cpus": 4})  # six actors in all, of which one, two or three work at a time
-            # Three actors: a node each.
-            several = [Ours(steady(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
+            # Three actors: one per node.
+            several = [UndriftLoop(steady_work(), 0, engine=ray(actors, nodes.address)) for actors in (3, 2, 1)]
             try:
-                found = held(several[::-1], cores(), 9)
+                found = check_predictions(several[::-1], cores(), 9)
             finally:
-                for ours in several[::-1]:  # the first one joined the cluster, and leaves it
+                for ours in several[::-1]:  # the one that joined the cluster first leaves it last
                     ours.close()
             for actors, one in enumerate(found, 1):
                 where = "three nodes" if actors == 3 else f"{actors} actor{'s' * (actors > 1)}"
-                print(f"{where}: measured {one.seconds:.2f} s, model {one.predicted:.2f} s, ratio {one.ratio:.2f}; with so "
-                      f"many workers on this machine a core is {one.crowded:.2f} times as slow, without Ray", flush=True)  # fmt: skip
+                print(
+                    f"{where}: measured {one.seconds:.2f} s, model {one.predicted:.2f} s, ratio {one.ratio:.2f}; with so "
+                    f"many workers on this machine a core is {one.crowded:.2f} times as slow, without Ray",
+                    flush=True,
+                )
         finally:
             nodes.shutdown()
 

@@ -1,12 +1,12 @@
-"""The trade-off in one figure: what clients can do on their own distribution (Acc(L)) against the whole test set (Acc(G)),
+"""The trade-off in one figure: accuracy of clients on their own distribution (Acc(L)) and on the whole test set (Acc(G)),
 after receiving the global model (L1) and after training on their own data (L2).
 
     UNDRIFT_DATA=FOLDER python benchmarks/tradeoff.py [--out runs/tradeoff] [--figure docs/tradeoff]
 
 FedAvg, FLIU at five γ, adaptive FLIU, CLT (local training only) and APFL on Fashion-MNIST, two classes per client, 20
-clients, `lenet5`, everybody in every round, one epoch, 20 rounds, one seed: about 25 minutes on two cores. A finished run
-is kept and not repeated, an interrupted one is continued. Writes FIGURE.json (the numbers), FIGURE.html and, where
-chromium is installed, FIGURE.png.
+clients, `lenet5`, all clients in every round, one epoch, 20 rounds, one seed: about 25 minutes on two cores. A finished run
+is kept and not repeated, an interrupted one is resumed. Writes FIGURE.json (the numbers), FIGURE.html and, if chromium
+is installed, FIGURE.png.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METHODS = {
 
 
 def finished(folder: Path, method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a run: done before, continued, or done now."""
+    """The summary of a run: read if it is finished, else the run is resumed or started."""
     callback = Progress(label=method)
     try:
         if (folder / "summary.json").exists():
@@ -47,7 +47,7 @@ def finished(folder: Path, method: str, options: dict[str, Any]) -> dict[str, An
 
 
 def drawn(runs: dict[str, dict[str, Any]], title: str) -> Any:
-    """One colour per method: a ring for L1, a dot for L2, and the way from one to the other."""
+    """One colour per method: a ring for L1, a dot for L2, and a line between them."""
     fig = figure(
         title, "Acc(G): accuracy on the whole test set, mean over clients", "Acc(L): accuracy on the own test slice"
     )
@@ -65,7 +65,7 @@ def drawn(runs: dict[str, dict[str, Any]], title: str) -> Any:
 
 
 def together(points: dict[str, tuple[float, float]], near: float = 0.02) -> dict[str, str]:
-    """One label for those that lie on each other, by the first of them."""
+    """One label for methods whose points overlap, under the name of the first."""
     groups: list[list[str]] = []
     for name, (x, y) in points.items():
         for group in groups:
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--model", default="lenet5")
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--lr", type=float, default=0.01)  # at 0.05 lenet5 dies in the first round
+    parser.add_argument("--lr", type=float, default=0.01)  # at 0.05 lenet5 diverges in the first round
     given = parser.parse_args()
     options = {
         "data": given.data, "partition": 'pathological(2, form="fliu")', "clients": given.clients, "model": given.model,
@@ -109,7 +109,7 @@ def main() -> None:
     title = f"{given.data}, two classes per client: rings L1 (on receipt), dots L2 (after training)"
     write(
         place.with_suffix(".html"),
-        "Own distribution against all",
+        "Own distribution and whole test set",
         [("trade-off", drawn(runs, title)), ("table", table)],
     )
     picture(place.with_suffix(".html"), place.with_suffix(".png"), (1100, 1080))

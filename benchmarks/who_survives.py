@@ -1,13 +1,14 @@
-"""Who survives what: every rule under every trouble, from nobody broken to two clients in five.
+"""Robustness: every aggregation rule under every fault, with no broken client up to two in five.
 
     UNDRIFT_DATA=FOLDER python benchmarks/who_survives.py [--rounds 10] [--seeds 1]
 
-Fashion-MNIST (digits where it is absent) dealt by Dirichlet(0.5) to 100 clients, 20 of them per round; a fixed share of
-the clients is broken for good by one trouble. The two rules that want to be told how many to expect (trimmed, krum) are
-told 30 %, so that 40 % is more than they were made for. FLOOD's sample weights act like a learning rate, and at everybody
-else's rate it does not learn: it also runs at a tenth of it. A number is the mean over the last five rounds. One line of
-JSON per finished run is appended under docs/results/, so a study that was stopped goes on, and seeds can be added
-later; then the table and the figure (a picture where chromium is installed) are written anew. Two runs at a time, each on one core.
+Fashion-MNIST (digits if it is missing), Dirichlet(0.5), 100 clients, 20 of them per round. A fixed share of the clients
+is broken in every round by one kind of fault. The two rules that need to know how many to expect (trimmed, krum) are set
+to 30 %, so 40 % is more than they are made for. FLOOD's sample weights act like a learning rate, and at the rate of the
+other rules it does not learn: it also runs at a tenth of that rate. A number is the mean over the last five rounds. One
+line of JSON per finished run is appended under docs/results/, so that a stopped study can be resumed and seeds can be
+added later; then the table and the figure (with a screenshot if chromium is installed) are written again. Two runs at a
+time, each on one core.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ TROUBLES = {
     "constant": ("noise", "constant({share}, 0, unit=client)"), "permute": ("noise", "permute({share})"),
 }  # fmt: skip
 SHARES = (0.0, 0.2, 0.4)
-LAST = 5  # rounds a number is the mean of
+LAST = 5  # a number is the mean over this many last rounds
 
 
 def cells(seeds: int) -> list[tuple[str, str, float, int]]:
-    """(rule, trouble, share, seed); with nobody broken all troubles are one."""
+    """(rule, trouble, share, seed). At share 0 all troubles are the same, so it is run once."""
     some = [(rule, trouble, share, seed) for seed in range(seeds) for trouble in TROUBLES for share in SHARES[1:]
             for rule in RULES]  # fmt: skip
     return [(rule, "none", 0.0, seed) for seed in range(seeds) for rule in RULES] + some
 
 
 @functools.lru_cache(maxsize=2)
-def dealt(data: str, noise: str | None, seed: int) -> Any:
-    """The same for all rules: dealt once per process."""
+def build_federation(data: str, noise: str | None, seed: int) -> Any:
+    """The federation, the same for all rules: built once per process."""
     import undrift as ud
 
     return ud.federate(data, "dirichlet(0.5)", clients=100, noise=noise, seed=seed)
@@ -65,7 +66,8 @@ def settings(data: str, rounds: int) -> dict:
             "engine": "inline"}  # fmt: skip
 
 
-def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
+def run_cell(job: tuple[tuple[str, str, float, int], dict]) -> dict:
+    """Run one cell of the study; returns its line of the results."""
     (rule, trouble, share, seed), options = job
     import undrift as ud
 
@@ -75,7 +77,9 @@ def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
     faults = text.format(share=share) if name == "faults" else None
     if rule.endswith("lr/10"):
         options = {**options, "lr": options["lr"] / 10}
-    result = ud.run(RULES[rule], dealt(options["data"], noise, seed), **options, faults=faults, seed=seed, out=False)
+    result = ud.run(
+        RULES[rule], build_federation(options["data"], noise, seed), **options, faults=faults, seed=seed, out=False
+    )
     curve = [value for (value,) in result.rows("SELECT value FROM metrics WHERE stage = 'G' AND metric = 'accuracy' "
                                                "AND data = 'global' ORDER BY round")]  # fmt: skip
     return {"rule": rule, "trouble": trouble, "share": share, "seed": seed, "accuracy": round(float(np.mean(curve[-LAST:])), 4),
@@ -83,7 +87,7 @@ def one(job: tuple[tuple[str, str, float, int], dict]) -> dict:
 
 
 def by_cell(rows: list[dict]) -> dict[tuple[str, float, str], dict[int, float]]:
-    """Accuracies in percent by (trouble, share, rule) and seed, of lines that all rules have."""
+    """Accuracies in percent by (trouble, share, rule) and seed, for the lines that are complete for all rules."""
     found: dict[tuple[str, float, str], dict[int, float]] = {}
     for row in rows:
         found.setdefault((row["trouble"], row["share"], row["rule"]), {})[row["seed"]] = 100 * row["accuracy"]
@@ -97,7 +101,7 @@ def lines(found: dict[tuple[str, float, str], Any]) -> list[tuple[str, float]]:
 
 
 def table(rows: list[dict]) -> str:
-    """By trouble and share, means over seeds; the best of a line in bold, and the line's usual deviation over seeds."""
+    """Means over seeds by trouble and share; the best of a line in bold, and the median standard deviation over seeds."""
     found = by_cell(rows)
     out = [["trouble", "broken", *RULES, "±"]]
     for trouble, share in lines(found):
@@ -110,7 +114,7 @@ def table(rows: list[dict]) -> str:
 
 
 def within_seeds(rows: list[dict]) -> str:
-    """A rule minus size weights on the same seed, lowest … highest; in bold where all seeds agree on the better one by a point."""
+    """A rule minus size weights on the same seed, lowest … highest; bold if all seeds agree on the better one by a point."""
     found, others = by_cell(rows), [rule for rule in RULES if rule not in ("fedavg", "flood")]
     out = [["trouble", "broken", *others]]
     for trouble, share in lines(found):
@@ -118,14 +122,14 @@ def within_seeds(rows: list[dict]) -> str:
         for rule in others:
             seeds = found[trouble, share, rule]
             gaps = sorted(seeds[seed] - plain[seed] for seed in seeds.keys() & plain.keys())
-            said = f"{gaps[0]:+.1f} … {gaps[-1]:+.1f}"
-            text.append(f"**{said}**" if gaps[0] > 1 or gaps[-1] < -1 else said)
+            cell = f"{gaps[0]:+.1f} … {gaps[-1]:+.1f}"
+            text.append(f"**{cell}**" if gaps[0] > 1 or gaps[-1] < -1 else cell)
         out.append([trouble, f"{100 * share:.0f} %", *text])
     return markdown_table(out)
 
 
 def figure(rows: list[dict]) -> str:
-    """A page of small multiples, one per trouble: accuracy over the broken share, one line per rule."""
+    """A page with one plot per trouble: accuracy over the share of broken clients, one line per rule."""
     from plotly.subplots import make_subplots
 
     from undrift.report.plots import COLOURS
@@ -140,7 +144,7 @@ def figure(rows: list[dict]) -> str:
             fig.add_scatter(x=[100 * s for s in SHARES], y=y, name=rule, legendgroup=rule, showlegend=at == 0,
                             line=line, row=at // 3 + 1, col=at % 3 + 1)  # fmt: skip
     fig.update_layout(template="plotly_white", width=1100, height=900, legend={"orientation": "h", "y": -0.06},
-                      title="who survives what: accuracy over the share of broken clients (%)")  # fmt: skip
+                      title="accuracy over the share of broken clients (%)")  # fmt: skip
     return fig.to_html(include_plotlyjs=True, config={"displayModeBar": False})
 
 
@@ -159,7 +163,7 @@ def main() -> None:
     from rich.progress import track
 
     with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool, record.open("a") as out:
-        for row in track(pool.imap_unordered(one, left), "runs", len(left)):
+        for row in track(pool.imap_unordered(run_cell, left), "runs", len(left)):
             rows.append({**row, "rounds": given.rounds})
             out.write(json.dumps(rows[-1]) + "\n")
             out.flush()
@@ -175,7 +179,7 @@ def main() -> None:
     page = ROOT / "runs" / "who-survives.html"
     page.parent.mkdir(exist_ok=True)
     page.write_text(figure(rows))
-    if data == "fashion-mnist":  # the study that docs/results/who-survives.md speaks of
+    if data == "fashion-mnist":  # the study in docs/results/who-survives.md
         picture(page, RESULTS / "who-survives.png", (1120, 920))
     print(text, f"\nfigure: {page.relative_to(ROOT)}")
 

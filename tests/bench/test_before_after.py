@@ -1,4 +1,4 @@
-"""benchmarks/before_after.py: its statistics by hand, and that it runs two checkouts in turns and says which is slower."""
+"""benchmarks/before_after.py: its statistics by hand; it runs two checkouts in turn and reports the slower one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ assert spec.loader is not None
 before_after = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(before_after)
 
-# A checkout of one page: `run` computes for a while and has always the same result.
+# A fake checkout: `run` computes for a while and always has the same result.
 STAND_IN = """
 import time
 
@@ -43,7 +43,7 @@ def run(method, federation, rounds, **options):
     ("count", "k"),
     [
         (0, 0),
-        (5, 0),  # P(X < 1) = 1/32 = 3.1 %: not even the smallest and the largest will do
+        (5, 0),  # P(X < 1) = 1/32 = 3.1 %: even the smallest and the largest are not enough
         (6, 1),  # 1/64 = 1.6 %
         (8, 1),  # P(X < 2) = 9/256 = 3.5 %
         (9, 2),  # 10/512 = 2.0 %
@@ -63,7 +63,7 @@ def test_the_interval_is_the_kth_smallest_and_the_kth_largest():
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("found", "conclusion"),
     [
         (None, "too few pairs"),
         ((0.99, 1.01), "below 1.02"),
@@ -72,8 +72,8 @@ def test_the_interval_is_the_kth_smallest_and_the_kth_largest():
         ((1.021, 1.03), "above 1.02"),
     ],
 )
-def test_an_interval_is_held_against_two_percent(found, says):
-    assert before_after.verdict(found) == says
+def test_an_interval_is_compared_with_two_percent(found, conclusion):
+    assert before_after.conclusion(found) == conclusion
 
 
 def pairs(ratios):
@@ -84,14 +84,14 @@ def pairs(ratios):
     return found
 
 
-def test_a_work_is_finished_when_its_interval_is_narrow_after_an_even_number_of_pairs():
+def test_a_workload_is_finished_when_its_interval_is_narrow_after_an_even_number_of_pairs():
     assert pairs([1.0, 1.01] * 5).finished
     assert not pairs([1.0, 1.01] * 4).finished  # fewer than ten
     assert not pairs([1.0] * 11).finished  # one order more often than the other
     assert not pairs([0.97, 1.03] * 5).finished  # ±3 %
 
 
-def test_results_that_differ_are_seen():
+def test_different_results_are_reported():
     found = pairs([1.0, 1.0])
     assert found.report()["same_results"]
     found.new[1]["model_sha256"] = "bad"
@@ -107,7 +107,7 @@ def measured(folder, old, new, *more):
 
 
 @pytest.mark.slow
-def test_a_slower_checkout_is_found_out(tmp_path):
+def test_a_slower_checkout_is_detected(tmp_path):
     for name, seconds in (("old", 0.01), ("new", 0.02)):
         (tmp_path / name / "src" / "undrift").mkdir(parents=True)
         (tmp_path / name / "src" / "undrift" / "__init__.py").write_text(f"SECONDS = {seconds}\n{STAND_IN}")

@@ -1,4 +1,4 @@
-"""`undrift bench` on works of a few hundred samples: what it reports, not how fast it is."""
+"""`undrift bench` on workloads of a few hundred samples: what it reports, not how fast it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def small() -> dict[str, bare.Work]:
     return bare.works(x, y, hundred, hundred)
 
 
-def test_the_bare_loop_imports_nothing_of_ours():
+def test_the_bare_loop_does_not_import_undrift():
     tree = ast.parse(inspect.getsource(bare))
     names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
     names += [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]
@@ -36,10 +36,10 @@ def test_the_shares_of_a_round_add_up_to_its_wall_time(small):
 
 
 @pytest.mark.slow
-def test_a_work_is_measured_in_pairs_and_reports_median_and_spread(small):
-    said: list[str] = []
-    found = measure.measure(small["a"], workers=1, seconds=0.0, pairs=3, say=said.append)
-    assert found["pairs"] == len(said) == 3
+def test_a_workload_is_measured_in_pairs_and_reports_median_and_spread(small):
+    messages: list[str] = []
+    found = measure.measure(small["a"], workers=1, seconds=0.0, pairs=3, say=messages.append)
+    assert found["pairs"] == len(messages) == 3
     assert found["ratio"] > 0
     assert found["ratio_evaluated"] > 0
     assert found["spread"] >= 0

@@ -1,4 +1,4 @@
-"""What methods cost, counted. Every client has n = 20 samples; E is the number of local epochs."""
+"""Counted costs of methods. Every client has n = 20 samples; E is the number of local epochs."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def test_passes_over_the_data_are_counted_exactly(text, per_round, per_epoch):
     [("fedavg", 1), ("flood", 1), ("apfl", 2), ("ditto", 2), ("fedfomo", 0.8), ("finetune", 1),
      ("fedbss(boundary=ratio, level=0.5)", 0.875)],
 )  # fmt: skip
-def test_training_is_counted_in_fedavgs_samples(text, times):
+def test_training_is_counted_relative_to_fedavg(text, times):
     """FedBSS with |U| = 10 of 20 and E = 2: α = 1/2 and 1, so 15 and 20 samples of 40. (U has a batch, 10, at least.)"""
     assert count(text).training == times
 
 
-def test_a_pass_in_every_round_and_one_in_every_epoch_are_told_apart():
+def test_passes_per_round_and_per_epoch_are_counted_separately():
     """2E + 1 passes of moon@bound."""
     found = count("moon@bound")
     assert (found.passes, found.passes_per_epoch) == (1, 2)
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, "moon(head=true)", "fliu(shuffle=true)", "flood+scaffold+fliu@bound"])
-def test_what_travels_in_a_run_is_what_was_declared(name):
+def test_the_sent_bytes_are_the_declared_ones(name):
     found = count(name)
     assert (found.up, found.down) == (found.declared_up, found.declared_down)
 
@@ -81,13 +81,13 @@ def test_bytes_by_hand(text, up, down, state):
     assert (found.model, found.up, found.down, found.state) == (MODEL, up, down, state)
 
 
-def test_private_entries_stay_and_are_kept():
+def test_private_entries_are_client_state_and_are_not_sent():
     head = 4 * (100 * 10 + 10)
     found = count("fedper")
     assert (found.model, found.state) == (MODEL - head, head)
 
 
-def test_the_servers_rows_are_counted():
+def test_the_servers_shelf_is_counted():
     assert count("fedcda").shelf == 3 * (MODEL + 4) + 4  # three models with their losses, and the choice
     assert count("fedavg").shelf == 0
 
@@ -97,6 +97,6 @@ def test_the_servers_rows_are_counted():
     [("fedavg", None), ("flood", None), ("fliu", True), ("local", True), ("fedfomo", True), ("apfl", False),
      ("ditto", False), ("fedper", False), ("fedbn", False), ("fedrep", False), ("finetune", False)],
 )  # fmt: skip
-def test_whether_the_server_has_what_a_client_holds(text, rebuilt):
-    """FLIU sends the very model that it keeps; APFL's and Ditto's second model and private entries never leave."""
+def test_whether_the_server_could_rebuild_a_personal_model(text, rebuilt):
+    """FLIU sends exactly the model that it keeps. The second model of APFL and Ditto, and private entries, are never sent."""
     assert count(text).rebuilt is rebuilt

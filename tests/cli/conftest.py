@@ -1,4 +1,4 @@
-"""Commands run in this process, in an empty folder; what they say is taken apart."""
+"""Commands run in this process, in an empty folder; their exit code and output are returned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from undrift.cli import command
 
 
 @dataclass
-class Said:
+class Result:
+    """Exit code and output of a command."""
+
     code: int
     out: str
     err: str
@@ -23,7 +25,7 @@ class Said:
 
     @property
     def sentence(self) -> str:
-        """The one sentence of a refusal."""
+        """The one sentence that a refused command prints."""
         lines = self.err.strip().splitlines()
         assert len(lines) == 1, self.err
         assert lines[0].startswith("undrift: ")
@@ -34,14 +36,14 @@ class Said:
 def undrift(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
-    # On a busy machine a timed step looks long, and a comparison of four rounds would start processes of its own.
+    # On a busy machine a timed step looks long, and a comparison of four rounds would start processes.
     monkeypatch.setenv("UNDRIFT_CORES", "1")
 
-    def run(*arguments: Any) -> Said:
+    def run(*arguments: Any) -> Result:
         capfd.readouterr()
         code = command([str(argument) for argument in arguments])
         out, err = capfd.readouterr()
-        return Said(code, out, err)
+        return Result(code, out, err)
 
     return run
 
@@ -57,6 +59,6 @@ def small() -> tuple[str, ...]:
 @pytest.fixture
 def finished(undrift, small):
     """A run of two rounds in `first`."""
-    said = undrift("run", *small, "--out", "first", "--json", "--quiet")
-    assert said.code == 0, said.err
-    return said.json
+    result = undrift("run", *small, "--out", "first", "--json", "--quiet")
+    assert result.code == 0, result.err
+    return result.json

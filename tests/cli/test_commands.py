@@ -1,4 +1,4 @@
-"""What a person types, and what a script reads."""
+"""The commands as users type them, and the JSON that scripts read."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from undrift.methods.published import PUBLISHED
 UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
 SPREAD = {"mean", "std", "worst_decile", "best_decile"}
 PAGE = {"name", "what", "paper", "parts", "parameters", "sends", "receives", "keeps_state", "about"}
-HEADINGS = ("parameters:", "leaves a site", "reaches a site")
+HEADINGS = ("parameters:", "a client sends", "a client receives")
 
 
-def by_itself(*arguments, **environment):
-    """The command in a process of its own, without a terminal."""
+def in_subprocess(*arguments, **environment):
+    """Run the command in a subprocess, without a terminal."""
     return subprocess.run(
         [*UNDRIFT, *arguments], capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )  # fmt: skip
 
 
-def test_without_arguments_it_says_what_it_is_and_three_commands(undrift):
-    said = undrift()
-    assert said.code == 0
-    assert len(re.findall(r"^  undrift ", said.out, re.MULTILINE)) == 3
+def test_without_arguments_it_prints_a_welcome_with_three_commands(undrift):
+    result = undrift()
+    assert result.code == 0
+    assert len(re.findall(r"^  undrift ", result.out, re.MULTILINE)) == 3
 
 
 def test_version_and_env(undrift):
     assert undrift("--version").out.strip() == f"undrift {package.__version__}"
-    said = undrift("env")
-    assert said.code == 0
+    result = undrift("env")
+    assert result.code == 0
     for word in ("python", "torch", "numpy", "cores", "cpu capability"):
-        assert word in said.out
+        assert word in result.out
 
 
 def test_help_lists_every_command_and_every_option(undrift):
-    said = undrift("--help")
-    assert said.code == 0
+    result = undrift("--help")
+    assert result.code == 0
     for name in ("demo", "run", "compare", "data", "methods", "runs", "show", "resume", "env"):
-        assert name in said.out
+        assert name in result.out
     options = undrift("run", "--help").out
     for name in (
         "--method",
@@ -75,18 +75,18 @@ def test_methods_lists_all(undrift):
 @pytest.mark.parametrize(
     "name", ["fedavg", "flood", "fedper", "weighting.mix", "private.named"]
 )  # nothing brought, two parts, private entries, parts that need a parameter
-def test_methods_name_tells_all_about_one(undrift, name):
-    said = undrift("methods", name)
-    assert said.code == 0, said.err
+def test_methods_name_describes_one_method(undrift, name):
+    result = undrift("methods", name)
+    assert result.code == 0, result.err
     for word in (name, *HEADINGS):
-        assert word in said.out
+        assert word in result.out
     found = undrift("methods", name, "--json").json
     assert set(found) >= PAGE
     assert found["what"]
 
 
 def test_every_name_and_every_part_has_a_page():
-    """What `undrift methods NAME` prints, for all names: the command itself adds nothing that differs between them."""
+    """The page of `undrift methods NAME` for every name, made without running the command each time."""
     for name in (*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)):
         found = describe(name)
         assert set(found) >= PAGE, name
@@ -97,9 +97,9 @@ def test_every_name_and_every_part_has_a_page():
 
 
 def test_data_list_and_show(undrift):
-    said = undrift("data", "list")
-    assert said.code == 0
-    assert "digits" in said.out
+    result = undrift("data", "list")
+    assert result.code == 0
+    assert "digits" in result.out
     assert any(entry["name"] == "digits" for entry in undrift("data", "list", "--json").json)
     found = undrift("data", "show", "digits", "dirichlet(0.1)", "--clients", "7", "--json").json
     assert len(found["sizes"]) == len(found["class_counts"]) == 7
@@ -109,8 +109,8 @@ def test_data_list_and_show(undrift):
 
 
 def test_json_is_one_object_with_the_promised_keys_and_nothing_else_on_stdout(undrift, small):
-    said = undrift("run", *small, "--out", "run", "--json")
-    found = said.json
+    result = undrift("run", *small, "--out", "run", "--json")
+    found = result.json
     assert set(found) == {"run", "method", "rounds", "seconds", "accuracy", "stages", "failures", "model_sha256"}
     assert found["run"] == "run"
     assert found["method"] == "fedavg"
@@ -125,7 +125,7 @@ def test_json_is_one_object_with_the_promised_keys_and_nothing_else_on_stdout(un
         assert evaluated["acc"] == pytest.approx(evaluated["acc_local"]["mean"] + evaluated["acc_global"]["mean"])
     assert found["failures"] == []
     assert re.fullmatch(r"[0-9a-f]{64}", found["model_sha256"])
-    assert "round 2/2" in said.err
+    assert "round 2/2" in result.err
 
 
 def test_a_private_method_has_no_global_accuracy(undrift, small):
@@ -136,9 +136,9 @@ def test_a_private_method_has_no_global_accuracy(undrift, small):
     assert "—" in undrift("show", found["run"]).out
 
 
-def test_quiet_says_nothing_and_log_says_every_round(undrift, small):
-    said = undrift("run", *small, "--quiet", "--log", "log.txt")
-    assert (said.code, said.out, said.err) == (0, "", "")
+def test_quiet_prints_nothing_and_log_has_every_round(undrift, small):
+    result = undrift("run", *small, "--quiet", "--log", "log.txt")
+    assert (result.code, result.out, result.err) == (0, "", "")
     assert len(re.findall(r"^round \d/2 accuracy", Path("log.txt").read_text(), re.MULTILINE)) == 2
 
 
@@ -152,10 +152,10 @@ def test_runs_go_to_the_next_free_name(undrift, small):
     assert "digits-fedavg-2" in undrift("runs").out
 
 
-def test_without_runs_it_says_how_to_make_one(undrift):
-    said = undrift("runs")
-    assert said.code == 0
-    assert "undrift run" in said.out
+def test_without_runs_it_explains_how_to_make_one(undrift):
+    result = undrift("runs")
+    assert result.code == 0
+    assert "undrift run" in result.out
 
 
 def test_the_same_seed_gives_the_same_model_and_another_seed_another(undrift, small, finished):
@@ -174,8 +174,8 @@ def test_a_run_toml_repeats_its_run_and_options_override_it(undrift, finished):
     other = undrift("run", "first/run.toml", "--method", "fedprox(mu=1)", "--json", "--quiet").json
     assert other["method"] == "fedprox(mu=1)"
     assert tomllib.loads(Path("first/run.toml").read_text())["cohort"] == 0.5  # the default, spelt out
-    everybody = undrift("run", "first/run.toml", "--selection", "all", "--json", "--quiet").json
-    assert "cohort" not in tomllib.loads(Path(everybody["run"], "run.toml").read_text())
+    all_clients = undrift("run", "first/run.toml", "--selection", "all", "--json", "--quiet").json
+    assert "cohort" not in tomllib.loads(Path(all_clients["run"], "run.toml").read_text())
     weighted = undrift("run", "first/run.toml", "--weighting", "uniform", "--json", "--quiet").json
     assert weighted["model_sha256"] != finished["model_sha256"]
 
@@ -185,34 +185,34 @@ def test_show_and_resume_of_a_finished_run(undrift, finished):
     assert shown.code == 0
     assert "2 of 2 rounds" in shown.out
     assert undrift("show", "first", "--json").json == finished
-    said = undrift("resume", "first", "--json")
-    assert said.code == 0
-    assert "finished" in said.err
-    assert said.json == finished
+    result = undrift("resume", "first", "--json")
+    assert result.code == 0
+    assert "finished" in result.err
+    assert result.json == finished
 
 
 def test_resume_gives_a_finished_run_more_rounds(undrift, finished):
     more = undrift("resume", "first", "--rounds", "4", "--json", "--quiet").json
     assert more["rounds"] == 4
     assert more["model_sha256"] != finished["model_sha256"]
-    said = undrift("resume", "first", "--rounds", "1")
-    assert said.code == 2
-    assert "--rounds 1" in said.sentence
+    result = undrift("resume", "first", "--rounds", "1")
+    assert result.code == 2
+    assert "--rounds 1" in result.sentence
 
 
 def test_compare_runs_all_on_the_same_federation(undrift, small):
-    said = undrift(
+    result = undrift(
         "compare", "fedavg", "fedprox(mu=0.5)", "fedavg --lr 0.01", *small, "--out", "both", "--json", "--quiet"
     )
-    assert said.code == 0, said.err
-    rows = said.json["rows"]
+    assert result.code == 0, result.err
+    rows = result.json["rows"]
     assert [row["method"] for row in rows] == ["fedavg", "fedprox(mu=0.5)", "fedavg lr=0.01"]
     assert len({row["model_sha256"] for row in rows}) == 3
     assert Path("both/index.html").exists()
     assert all(Path(row["run"]).is_dir() for row in rows)
 
 
-def test_compare_carves_a_proxy_set_for_all_when_one_asks(undrift, small):
+def test_compare_gives_all_methods_a_proxy_set_if_one_needs_it(undrift, small):
     rows = undrift("compare", "fedavg", "aflama", *small, "--json", "--quiet").json["rows"]
     assert len(rows) == 2
     proxies = [tomllib.loads((Path(row["run"]) / "run.toml").read_text())["proxy"] for row in rows]
@@ -227,10 +227,10 @@ def test_compare_repeats_over_seeds(undrift, small):
     assert rows[1]["model_sha256"] != again[1]["model_sha256"]
 
 
-def test_what_gave_way_is_said_before_the_first_round(undrift, small):
-    said = undrift("run", *small, "--method", "flood@uniform")
-    assert "gives way" in said.err
-    assert said.err.index("gives way") < said.err.index("round 2/2")
+def test_a_replaced_part_is_reported_before_the_first_round(undrift, small):
+    result = undrift("run", *small, "--method", "flood@uniform")
+    assert "gives way" in result.err
+    assert result.err.index("gives way") < result.err.index("round 2/2")
 
 
 def test_a_failed_run_ends_with_exit_code_1_and_can_be_resumed(undrift, small):
@@ -241,18 +241,18 @@ def test_a_failed_run_ends_with_exit_code_1_and_can_be_resumed(undrift, small):
         "        raise ArithmeticError('my own words')\n"
         "    return torch.nn.functional.cross_entropy(logits, y, reduction='none')\n"
     )
-    said = undrift("run", *small, "--loss", "mine:loss", "--out", "run", "--quiet")
-    assert said.code == 1, said.err
+    result = undrift("run", *small, "--loss", "mine:loss", "--out", "run", "--quiet")
+    assert result.code == 1, result.err
     for word in ("client", "round 0", "my own words", "mine.py", "--tolerate"):
-        assert word in said.err
+        assert word in result.err
     tolerated = undrift("run", *small, "--loss", "mine:loss", "--quiet", "--json", "--tolerate")
     assert tolerated.code == 0, tolerated.err
     assert {failure["kind"] for failure in tolerated.json["failures"]} == {"exception", "empty"}
     sys.modules.pop("mine", None)
 
 
-def test_in_a_process_of_its_own_without_a_terminal_lines_are_plain(tmp_path):
-    done = by_itself(
+def test_without_a_terminal_lines_are_plain(tmp_path):
+    done = in_subprocess(
         "run", "--clients", "5", "--rounds", "2", "--model", "mlp(8)", "--json", "--out", str(tmp_path / "run")
     )
     assert done.returncode == 0, done.stderr
@@ -262,15 +262,15 @@ def test_in_a_process_of_its_own_without_a_terminal_lines_are_plain(tmp_path):
     assert "round 2/2" in done.stderr
 
 
-def test_in_a_process_of_its_own_a_bad_request_prints_no_traceback():
-    done = by_itself("run", "--method", "fedagv")
+def test_a_bad_request_prints_no_traceback():
+    done = in_subprocess("run", "--method", "fedagv")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "fedavg" in done.stderr
 
 
-def test_version_does_not_wait_for_torch():
+def test_version_does_not_import_torch():
     code = "import sys; from undrift.cli import command; command(['--version']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
 
@@ -283,14 +283,14 @@ def test_the_first_command_of_the_manual_learns(undrift):
 
 
 def test_dropout_and_batchnorm_give_the_same_model_when_repeated(undrift):
-    words = (*FIRST, "--rounds", 4, "--model", "mlp(100, norm=batch, dropout=0.2)", "--json", "--quiet")
-    assert undrift(*words).json["model_sha256"] == undrift(*words).json["model_sha256"]
+    arguments = (*FIRST, "--rounds", 4, "--model", "mlp(100, norm=batch, dropout=0.2)", "--json", "--quiet")
+    assert undrift(*arguments).json["model_sha256"] == undrift(*arguments).json["model_sha256"]
 
 
 def test_init_starts_from_a_state_dict(undrift, small, finished):
-    said = undrift("run", *small, "--init", "first/model.safetensors", "--json", "--quiet", "--seed", "1")
-    assert said.code == 0, said.err
-    assert said.json["accuracy"] > finished["accuracy"]
+    result = undrift("run", *small, "--init", "first/model.safetensors", "--json", "--quiet", "--seed", "1")
+    assert result.code == 0, result.err
+    assert result.json["accuracy"] > finished["accuracy"]
     other = undrift("run", "--clients", "5", "--model", "mlp(9)", "--init", "first/model.safetensors")
     assert other.code == 2
     assert "shape" in other.sentence

@@ -10,16 +10,16 @@ import pytest
 
 
 def test_numbers_in_the_terminal_and_a_page_beside_them(undrift):
-    said = undrift("data", "show", "digits", "dirichlet(0.1)", "--clients", "30")
-    assert said.code == 0
+    result = undrift("data", "show", "digits", "dirichlet(0.1)", "--clients", "30")
+    assert result.code == 0
     for word in ("sizes", "Gini", "classes per client", "mean Hellinger distance", "wrong labels 0.0 %", "6 more"):
-        assert word in said.out
-    page = re.search(r"picture in (runs/data/.*\.html)", said.out).group(1)
+        assert word in result.out
+    page = re.search(r"page: (runs/data/.*\.html)", result.out).group(1)
     assert page == "runs/data/digits_dirichlet_0.1_30_clients.html"
     text = Path(page).read_text()
     assert text.count("<figure>") == 30
     assert "https://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)  # no network
-    assert undrift("runs", "--json").json == []  # a page is no run
+    assert undrift("runs", "--json").json == []  # a page is not a run
 
 
 def test_json_alone_writes_nothing(undrift, tmp_path):
@@ -33,15 +33,15 @@ def test_json_alone_writes_nothing(undrift, tmp_path):
 
 
 def test_noise_and_domains_are_in_the_numbers(undrift):
-    words = ("data", "show", "digits", "iid", "--clients", "4", "--noise", "symmetric(0.2)+permute(0.5)", "--domains",
+    arguments = ("data", "show", "digits", "iid", "--clients", "4", "--noise", "symmetric(0.2)+permute(0.5)", "--domains",
              "identity+inverted")  # fmt: skip
-    found = undrift(*words, "--json").json
+    found = undrift(*arguments, "--json").json
     assert found["domain"] == ["identity", "inverted"] * 2
     assert len(found["permuted"]) == 2
     assert np.mean(found["noise_rate"]) == pytest.approx(0.2, abs=0.01)
-    said = undrift(*words)
+    result = undrift(*arguments)
     for word in ("wrong labels 20", "2 clients call the classes by permuted names", "inverted (2 clients)"):
-        assert word in said.out
+        assert word in result.out
 
 
 def test_hellinger_and_gini_by_hand():
@@ -56,23 +56,23 @@ def test_hellinger_and_gini_by_hand():
     assert gini(np.array([1, 3])) == 0.25
 
 
-def test_without_a_number_there_are_as_many_clients_as_the_data_name(undrift, tmp_path):
+def test_the_default_number_of_clients_comes_from_the_data(undrift, tmp_path):
     np.savez(
         tmp_path / "sites.npz",
         x=np.random.default_rng(0).random((60, 3)),
         y=np.arange(60) % 2,
         client=np.arange(60) % 3,
     )
-    said = undrift("data", "show", "sites.npz", "natural")
-    assert said.code == 0
-    assert "picture in runs/data/sites_natural_3_clients.html" in said.out
+    result = undrift("data", "show", "sites.npz", "natural")
+    assert result.code == 0
+    assert "page: runs/data/sites_natural_3_clients.html" in result.out
     assert len(undrift("data", "show", "digits", "--json").json["sizes"]) == 20
     by_domain = undrift("data", "show", "digits", "by_domain", "--domains", "identity+edge+grey", "--json").json
     assert by_domain["domain"] == ["identity", "edge", "grey"]
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (("show", "digits", "iid", "--domains", "invertd"), "did you mean inverted"),
         (("show", "digits", "iid", "--noise", "symmetric(1.5)"), "between 0 and 1, not 1.5"),
@@ -83,7 +83,7 @@ def test_without_a_number_there_are_as_many_clients_as_the_data_name(undrift, tm
     ],
     ids=str,
 )
-def test_what_cannot_be_shown_is_one_sentence(undrift, words, sentence):
-    said = undrift("data", *words)
-    assert said.code == 2
-    assert sentence in said.sentence
+def test_a_bad_request_is_one_sentence(undrift, arguments, sentence):
+    result = undrift("data", *arguments)
+    assert result.code == 2
+    assert sentence in result.sentence

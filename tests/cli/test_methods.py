@@ -1,4 +1,4 @@
-"""`undrift methods`: what it says is counted, generated and up to date."""
+"""`undrift methods`: its costs are counted, and docs/methods.md is up to date."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ PARTS = [f"{axis}.{name}" for axis, table in part_tables().items() for name in t
 
 
 def test_the_committed_table_is_up_to_date(undrift):
-    said = undrift("methods", "--markdown")
-    assert said.code == 0
-    assert (ROOT / "docs" / "methods.md").read_text() == said.out, "run `undrift methods --markdown > docs/methods.md`"
+    result = undrift("methods", "--markdown")
+    assert result.code == 0
+    assert (ROOT / "docs" / "methods.md").read_text() == result.out, (
+        "run `undrift methods --markdown > docs/methods.md`"
+    )
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_has_laws_and_they_speak_of_it(part):
+def test_every_part_has_a_law_file_that_names_it(part):
     file = ROOT / "tests" / "laws" / f"{evidence.laws(part)}.py"
     assert file.exists()
-    words = file.read_text()
+    text = file.read_text()
     name = part.partition(".")[2]
-    assert name in words or part in evidence.PLAIN
+    assert name in text or part in evidence.PLAIN
 
 
 def test_findings_are_of_methods_that_exist_and_say_where_they_were_measured():

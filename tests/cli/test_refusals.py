@@ -102,10 +102,10 @@ BAD = [
     ("arguments", "words"), BAD, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
 def test_one_sentence_and_exit_code_2(undrift, arguments, words):
-    said = undrift(*arguments)
-    assert said.code == 2, said.err
-    assert [word for word in words if word not in said.sentence] == []
-    assert said.out == ""
+    result = undrift(*arguments)
+    assert result.code == 2, result.err
+    assert [word for word in words if word not in result.sentence] == []
+    assert result.out == ""
     assert not Path("runs").exists()
 
 
@@ -122,9 +122,9 @@ def npz(path, **changes):
 
 
 def test_own_data_runs(undrift, small):
-    said = undrift("run", "--data", npz(Path("own.npz")), "--partition", "iid", *small, "--json", "--quiet")
-    assert said.code == 0, said.err
-    assert said.json["rounds"] == 2
+    result = undrift("run", "--data", npz(Path("own.npz")), "--partition", "iid", *small, "--json", "--quiet")
+    assert result.code == 0, result.err
+    assert result.json["rounds"] == 2
 
 
 def put(value):
@@ -151,30 +151,30 @@ def put(value):
 )
 def test_own_data_that_cannot_be_used(undrift, small, changes, words):
     path = npz(Path("own.npz"), **changes)
-    if "y_test" in changes:  # a class nobody trains on: refused only where the classes are named
-        with np.load(path) as held:
-            np.savez(path, **{**held, "classes": np.array(["a", "b", "c"])})
-    said = undrift("run", "--data", path, "--partition", "iid", *small)
-    assert said.code == 2, said.err
-    assert [word for word in words if word not in said.sentence] == []
+    if "y_test" in changes:  # a class in no client's training data: refused only if the data name their classes
+        with np.load(path) as arrays:
+            np.savez(path, **{**arrays, "classes": np.array(["a", "b", "c"])})
+    result = undrift("run", "--data", path, "--partition", "iid", *small)
+    assert result.code == 2, result.err
+    assert [word for word in words if word not in result.sentence] == []
 
 
-def test_a_truncated_file_is_said(undrift, small):
+def test_a_truncated_file_is_refused(undrift, small):
     path = npz(Path("own.npz"))
     path.write_bytes(path.read_bytes()[:300])
-    said = undrift("run", "--data", path, *small)
-    assert said.code == 2, said.err
-    assert "own.npz" in said.sentence
+    result = undrift("run", "--data", path, *small)
+    assert result.code == 2, result.err
+    assert "own.npz" in result.sentence
 
 
-def test_a_data_folder_that_is_missing_or_empty_is_said(undrift, small, monkeypatch):
+def test_a_data_folder_that_is_missing_or_empty_is_refused(undrift, small, monkeypatch):
     monkeypatch.setenv("UNDRIFT_DATA", "/nowhere/at/all")
-    said = undrift("run", "--data", "./pictures", *small)
-    assert said.code == 2, said.err
+    result = undrift("run", "--data", "./pictures", *small)
+    assert result.code == 2, result.err
     Path("pictures").mkdir()
-    said = undrift("run", "--data", "./pictures", *small)
-    assert said.code == 2, said.err
-    assert "pictures" in said.sentence
+    result = undrift("run", "--data", "./pictures", *small)
+    assert result.code == 2, result.err
+    assert "pictures" in result.sentence
 
 
 @pytest.mark.parametrize(
@@ -190,30 +190,30 @@ def test_a_data_folder_that_is_missing_or_empty_is_said(undrift, small, monkeypa
         ('parts = ["objective.object:Mine()"]', ["Python"]),
     ],
 )
-def test_a_run_toml_that_cannot_be_meant(undrift, lines, words):
+def test_a_bad_run_toml_is_refused(undrift, lines, words):
     Path("run.toml").write_text(lines + "\n")
-    said = undrift("run", "run.toml")
-    assert said.code == 2, said.err
-    assert [word for word in words if word not in said.sentence] == []
+    result = undrift("run", "run.toml")
+    assert result.code == 2, result.err
+    assert [word for word in words if word not in result.sentence] == []
 
 
 def test_an_out_that_cannot_be_written(undrift, small):
     Path("file").write_text("not a folder")
     for out in ("file/run", "/proc/undrift-run"):
-        said = undrift("run", *small, "--out", out)
-        assert said.code == 2, said.err
-        assert "--out" in said.sentence
+        result = undrift("run", *small, "--out", out)
+        assert result.code == 2, result.err
+        assert "--out" in result.sentence
     assert Path("file").read_text() == "not a folder"
 
 
-def test_a_full_disk_before_the_run_is_a_bad_out(undrift, small, monkeypatch):
+def test_a_full_disk_before_the_run_is_a_bad_request(undrift, small, monkeypatch):
     def full(self, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    said = undrift("run", *small, "--out", "run")
-    assert said.code == 2, said.err
-    assert "No space left" in said.sentence
+    result = undrift("run", *small, "--out", "run")
+    assert result.code == 2, result.err
+    assert "No space left" in result.sentence
     assert not Path("run").exists()
 
 
@@ -228,27 +228,27 @@ def test_a_full_disk_during_the_run_is_a_failed_run(undrift, small, monkeypatch)
         whole(path, data)
 
     monkeypatch.setattr(store, "written", full)
-    said = undrift("run", *small, "--out", "run", "--quiet")
-    assert said.code == 1, said.err
-    assert "No space left" in said.err
-    assert "Traceback" not in said.err
+    result = undrift("run", *small, "--out", "run", "--quiet")
+    assert result.code == 1, result.err
+    assert "No space left" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_taken_out_names_the_free_one_and_destroys_nothing(undrift, small, finished):
     before = sorted((path.name, path.stat().st_mtime_ns) for path in Path("first").iterdir())
-    said = undrift("run", *small, "--out", "first")
-    assert said.code == 2
-    assert "first-1" in said.sentence
-    assert "--force" in said.sentence
+    result = undrift("run", *small, "--out", "first")
+    assert result.code == 2
+    assert "first-1" in result.sentence
+    assert "--force" in result.sentence
     assert sorted((path.name, path.stat().st_mtime_ns) for path in Path("first").iterdir()) == before
 
 
 def test_force_moves_the_old_run_aside(undrift, small, finished):
-    said = undrift("run", *small, "--out", "first", "--force", "--json", "--quiet", "--seed", "1")
-    assert said.code == 0, said.err
+    result = undrift("run", *small, "--out", "first", "--force", "--json", "--quiet", "--seed", "1")
+    assert result.code == 0, result.err
     (aside,) = Path().glob("first.old*")
     assert undrift("show", aside, "--json").json["model_sha256"] == finished["model_sha256"]
-    assert said.json["model_sha256"] != finished["model_sha256"]
+    assert result.json["model_sha256"] != finished["model_sha256"]
 
 
 def test_a_run_in_use_is_refused(undrift, finished):
@@ -258,14 +258,14 @@ def test_a_run_in_use_is_refused(undrift, finished):
 
     lock = locked(Path("first"))
     try:
-        said = undrift("resume", "first", "--rounds", "3", "--quiet")
-        assert said.code == 2, said.err
-        assert "in use" in said.sentence
+        result = undrift("resume", "first", "--rounds", "3", "--quiet")
+        assert result.code == 2, result.err
+        assert "in use" in result.sentence
     finally:
         os.close(lock)
 
 
-def test_the_command_never_lets_a_bug_look_like_a_bad_request(monkeypatch):
+def test_a_bug_keeps_its_traceback(monkeypatch):
     import undrift.cli.env as env
 
     monkeypatch.setattr(env.platform, "platform", lambda: 1 / 0)

@@ -1,4 +1,4 @@
-"""`undrift show RUN --traces`: what the parts saw, in the terminal and as a page."""
+"""`undrift show RUN --traces`: the notes of the parts, in the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from undrift.testing import tiny
 def test_traces_are_sparklines_in_the_terminal_and_figures_on_a_page(undrift, small):
     method = "flood(T=1)+fedbss(T1=0)+fliu@bound"
     assert undrift("run", *small, "--method", method, "--out", "seen", "--quiet", "--noise", "symmetric(0.2)").code == 0
-    said = undrift("show", "seen", "--traces", "--html", "page.html")
-    assert said.code == 0, said.err
+    result = undrift("show", "seen", "--traces", "--html", "page.html")
+    assert result.code == 0, result.err
     for title in ("λ:", "τ:", "share of samples below τ", "confidence scores", "S_mid:", "|V|/n", "biased samples by class",
                   "loss against uncertainty", "γ:", "bounds u and l", "η:", "weight in the mean", "training loss",
                   "size", "label entropy", "label Hellinger distance", "noise rate"):  # fmt: skip
-        assert re.search(rf"{re.escape(title)}.*", said.out), title
+        assert re.search(rf"{re.escape(title)}.*", result.out), title
     page = Path("page.html").read_text()
     for name in ("sampling-flood-scores", "sampling-fedbss-survey", "personalize-fliu-gamma", "weighting-bound-u",
                  "weighting-bound-weight_against"):  # fmt: skip
@@ -35,11 +35,11 @@ def test_one_call_in_python_gives_the_same(tmp_path):
     assert "id='personalize-fliu-gamma'" in (tmp_path / "page.html").read_text()
 
 
-def test_a_run_whose_data_cannot_be_made_again_is_shown_without_them_and_that_is_said(undrift):
+def test_a_run_whose_federation_cannot_be_rebuilt_is_shown_without_it_and_says_why(undrift):
     federation = tiny()
     ud.run("fedavg", federation, model=federation.model, rounds=2, out="own")
-    said = undrift("show", "own", "--traces")
-    assert said.code == 0, said.err
-    assert "not shown against what the clients hold" in said.err
-    assert "weight in the mean" in said.out
-    assert "label entropy" not in said.out
+    result = undrift("show", "own", "--traces")
+    assert result.code == 0, result.err
+    assert "not compared with the clients' data" in result.err
+    assert "weight in the mean" in result.out
+    assert "label entropy" not in result.out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.bench.measure import Silent
+from undrift.bench.measure import NoEvaluation
 from undrift.engine.inline import Inline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
@@ -52,7 +52,7 @@ def test_a_thousand_clients_models_on_the_shelf_leave_the_servers_memory_flat(te
     setup = prepare(from_keywords(options), federation)
     store = RunStore(tmp_path / "run", budget=16_000_000)
     loop = setup.loop(Inline(setup.runtime, store.states), store)
-    loop.evaluator = Silent()
+    loop.evaluator = NoEvaluation()
     server_state, memory = loop.begin(), []
     while server_state.round < rounds:
         result = loop.one_round(server_state)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from undrift.bench import costs
-from undrift.bench.measure import Silent
+from undrift.bench.measure import NoEvaluation
 from undrift.engine import processes
 from undrift.engine.arena import pack, unpack
 from undrift.engine.spawn import start_workers
@@ -66,7 +66,7 @@ def sent(text, workers, monkeypatch):
     setup, store = prepare(from_keywords(options), costs.federation()), RunStore(None)
     engine = processes.Processes(workers, lent=True).open(setup.runtime, store.states)
     loop = setup.loop(engine, store)
-    loop.evaluator = Silent()
+    loop.evaluator = NoEvaluation()
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(processes, "pack", packed)
         patch.setattr(processes, "unpack", unpacked)

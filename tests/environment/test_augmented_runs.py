@@ -27,5 +27,5 @@ def test_augmented_runs_repeat_resume_and_differ_from_plain_ones(tmp_path):
 
 def test_tables_are_not_augmented():
     federation = ud.Federation.from_clients([(torch.randn(20, 4), torch.arange(20) % 3)])
-    with pytest.raises(BadRequest, match="--augment changes pictures, but own is a table"):
+    with pytest.raises(BadRequest, match="--augment works on images, but own is a table"):
         ud.run("fedavg", federation, augment="flip", rounds=1, out=False)

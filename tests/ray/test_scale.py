@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from undrift.bench.measure import Ours
-from undrift.bench.scale import Round, held, predict, steady
+from undrift.bench.measure import UndriftLoop
+from undrift.bench.scale import RoundTime, check_predictions, predict, steady_work
 from undrift.engine.ray import Ray
 from undrift.engine.spawn import cores
 
@@ -13,7 +13,7 @@ from undrift.engine.spawn import cores
 def test_the_model_by_hand():
     """Ten clients of 1 s, orders of 0.1 s, 0.5 s of the server: 0.5 + 11 s alone, 11/4 s on four cores; eleven machines
     are as good as ten, and with a thousand clients the driver's 100 s are the limit."""
-    alone = Round(11.5, 11.0, (1.0,) * 10)
+    alone = RoundTime(11.5, 11.0, (1.0,) * 10)
     assert alone.server == pytest.approx(0.5)
     assert alone.order == pytest.approx(0.1)
     assert predict(alone, [(1, 1)]) == pytest.approx(11.5)
@@ -22,17 +22,17 @@ def test_the_model_by_hand():
     assert predict(alone, [(1, 1)] * 11) == pytest.approx(0.5 + 1.1)
     assert predict(alone, [(2, 2)], 1.5) == pytest.approx(0.5 + (15 + 1) / 2)
     assert predict(alone, [(2, 2)], carried=1e9, bandwidth=1e9) == pytest.approx(0.5 + 11 / 2 + 1)
-    assert predict(Round(1100.5, 1100.0, (1.0,) * 1000), [(8, 8)] * 100) == pytest.approx(100.5)
+    assert predict(RoundTime(1100.5, 1100.0, (1.0,) * 1000), [(8, 8)] * 100) == pytest.approx(100.5)
 
 
 @pytest.mark.ray
 def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, node):
     third = cluster.add_node(**node, num_cpus=4)  # six actors in all, of which one, two or three work at a time
-    several = [Ours(steady(), 0, engine=Ray(cluster.address, actors).open) for actors in (3, 2, 1)]
+    several = [UndriftLoop(steady_work(), 0, engine=Ray(cluster.address, actors).open) for actors in (3, 2, 1)]
     try:
         assert [len(ours.engine.workers) for ours in several] == [3, 2, 1]
         assert len({member.node for member in several[0].engine.workers}) == 3
-        found = held(several[::-1], cores())
+        found = check_predictions(several[::-1], cores())
     finally:
         for ours in several[::-1]:  # the first one joined the cluster, and leaves it
             ours.close()

@@ -1,4 +1,4 @@
-"""Kill a run with kill -9 at random moments, resume it each time, and compare with one that was left alone.
+"""Kill a run with kill -9 at random moments, resume it each time, and compare with an undisturbed run.
 
 python tests/resume/kills.py --kills 20        (`make kill-test`; five of each in .ci/run)
 """
@@ -28,6 +28,7 @@ def arguments(method: str, rounds: int, engine: str) -> list[str]:
 
 
 def rows(folder: Path) -> list[list[tuple]]:
+    """Everything in the record that must not depend on the kills."""
     db = sqlite3.connect(folder / "run.sqlite")
     queries = ("SELECT round, lr, cohort FROM rounds ORDER BY round",
                "SELECT * FROM metrics ORDER BY round, client, stage, data, metric",
@@ -38,6 +39,7 @@ def rows(folder: Path) -> list[list[tuple]]:
 
 
 def checkpoint(folder: Path) -> int:
+    """The round of the newest checkpoint; -1 before the first committed round."""
     try:
         db = sqlite3.connect(f"file:{folder / 'run.sqlite'}?mode=ro", uri=True)
         try:
@@ -50,9 +52,9 @@ def checkpoint(folder: Path) -> int:
     return newest if done and newest is not None else -1
 
 
-def killed_and_resumed(words: list[str], folder: Path, kills: int, draw: random.Random) -> tuple[str, int, int]:
-    """(the final JSON, kills done, workers left behind)."""
-    command, done, behind = [*COMMAND, *words, "--out", str(folder)], 0, 0
+def kill_and_resume(run_arguments: list[str], folder: Path, kills: int, draw: random.Random) -> tuple[str, int, int]:
+    """Run, kill and resume until the run is finished: (the final JSON, number of kills, workers left behind)."""
+    command, done, behind = [*COMMAND, *run_arguments, "--out", str(folder)], 0, 0
     while True:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         if done < kills:
@@ -85,19 +87,19 @@ def main() -> int:
     draw, good = random.Random(time.time()), True
     for number, method in enumerate(given.methods):
         engine = "processes" if number % 2 else "inline"
-        words = arguments(method, given.rounds, engine)
+        run_arguments = arguments(method, given.rounds, engine)
         with tempfile.TemporaryDirectory() as place:
-            calm = subprocess.run(
-                [*COMMAND, *words, "--out", f"{place}/calm"], capture_output=True, text=True, check=True
+            undisturbed = subprocess.run(
+                [*COMMAND, *run_arguments, "--out", f"{place}/undisturbed"], capture_output=True, text=True, check=True
             )
-            out, kills, behind = killed_and_resumed(words, Path(place) / "hit", given.kills, draw)
-            same = json.loads(calm.stdout)["model_sha256"] == json.loads(out)["model_sha256"]
-            complete = rows(Path(place) / "calm") == rows(Path(place) / "hit")
-            db = sqlite3.connect(Path(place) / "hit" / "run.sqlite")
+            out, kills, behind = kill_and_resume(run_arguments, Path(place) / "killed", given.kills, draw)
+            same = json.loads(undisturbed.stdout)["model_sha256"] == json.loads(out)["model_sha256"]
+            complete = rows(Path(place) / "undisturbed") == rows(Path(place) / "killed")
+            db = sqlite3.connect(Path(place) / "killed" / "run.sqlite")
             resumed = [r for (r,) in db.execute("SELECT round FROM events WHERE kind = 'resumed' ORDER BY rowid")]
             db.close()
-        went_on = len(resumed) == kills and all(a <= b for a, b in itertools.pairwise(resumed)) and resumed[-1] > 0
-        good &= same and complete and went_on and not behind and kills > 0
+        resumed_each = len(resumed) == kills and all(a <= b for a, b in itertools.pairwise(resumed)) and resumed[-1] > 0
+        good &= same and complete and resumed_each and not behind and kills > 0
         print(f"{method} on {engine}: {kills} kills, resumed from rounds {resumed}; same model: {same}; every row once: "
               f"{complete}; workers left behind: {behind}", flush=True)  # fmt: skip
     return 0 if good else 1

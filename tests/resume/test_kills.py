@@ -1,4 +1,4 @@
-"""Killed with kill -9 at random moments and resumed each time: the same model, no row missing or twice."""
+"""A run killed with kill -9 at random moments and resumed each time: the same model, no row missing or doubled."""
 
 from __future__ import annotations
 

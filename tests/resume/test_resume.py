@@ -1,4 +1,4 @@
-"""Nothing is ever lost: whatever ends a run, resuming it gives what an undisturbed one gives."""
+"""A resumed run has the result of an undisturbed one, whatever ended it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {"rounds": 6, "epochs": 1, "batch": 8, "cohort": 3, "evaluate_every":
 
 
 class StopAfter(RunCallback):
-    """Ends a run with Ctrl-C behind a round."""
+    """Ends a run with Ctrl-C after a round."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -48,8 +48,8 @@ def again(out: Path, **more):
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    return ud.run("scaffold", tiny(5), model=network, out=tmp_path_factory.mktemp("calm") / "run", **SETTINGS)
+def undisturbed(tmp_path_factory):
+    return ud.run("scaffold", tiny(5), model=network, out=tmp_path_factory.mktemp("undisturbed") / "run", **SETTINGS)
 
 
 def rows(folder: Path) -> list:
@@ -64,19 +64,19 @@ def rows(folder: Path) -> list:
 
 
 @pytest.mark.parametrize("after", range(5))
-def test_a_run_stopped_behind_any_round_and_resumed_equals_one_that_was_not(after, calm, tmp_path):
+def test_a_run_stopped_after_any_round_and_resumed_equals_an_undisturbed_one(after, undisturbed, tmp_path):
     stopped(tmp_path / "run", after)
     result = again(tmp_path / "run")
-    assert torch.equal(result.vector, calm.vector)
-    assert rows(tmp_path / "run") == rows(calm.folder)
+    assert torch.equal(result.vector, undisturbed.vector)
+    assert rows(tmp_path / "run") == rows(undisturbed.folder)
     assert ("resumed",) in result.rows("SELECT kind FROM events")
 
 
 POINTS = ("segment synced", "checkpoint written", "rows inserted", "checkpoint named", "old files collected")
 
 
-def cli(*words: str, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", "from undrift.cli import main; main()", *words],
+def cli(*arguments: str, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", "from undrift.cli import main; main()", *arguments],
                           capture_output=True, text=True, timeout=120, **more)  # fmt: skip
 
 
@@ -95,9 +95,9 @@ def reference() -> str:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_between_any_two_writes_of_a_commit_loses_nothing(point, reference, tmp_path):
     out = str(tmp_path / "run")
-    script = "from undrift.store import vault; real = vault.reached; seen = []\n" \
-             f"def third(p):\n    seen.append(p)\n    if seen.count({point!r}) == 3: import os; os._exit(77)\n" \
-             "vault.reached = third\nfrom undrift.cli import main; main()"  # fmt: skip
+    script = "from undrift.store import run_store; points = []\n" \
+             f"def third(p):\n    points.append(p)\n    if points.count({point!r}) == 3: import os; os._exit(77)\n" \
+             "run_store.reached = third\nfrom undrift.cli import main; main()"  # fmt: skip
     died = subprocess.run([sys.executable, "-c", script, *RUN, "--out", out], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "UNDRIFT_CHECKPOINT_EVERY": "1"})  # fmt: skip
     assert died.returncode == 77, died.stderr
@@ -106,20 +106,20 @@ def test_a_process_that_dies_between_any_two_writes_of_a_commit_loses_nothing(po
     assert json.loads(done.stdout)["model_sha256"] == reference
 
 
-def test_flipped_bytes_in_the_newest_checkpoint_fall_back_to_the_one_before_and_say_so(calm, tmp_path):
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_is_reported(undisturbed, tmp_path):
     stopped(tmp_path / "run", 3, every=1)
     newest = max((tmp_path / "run" / "checkpoints").glob("0*.safetensors"))
     data = bytearray(newest.read_bytes())
     data[-5] ^= 0xFF
     newest.write_bytes(bytes(data))
     result = again(tmp_path / "run")
-    assert torch.equal(result.vector, calm.vector)
+    assert torch.equal(result.vector, undisturbed.vector)
     kinds = dict(result.rows("SELECT kind, detail FROM events WHERE kind IN ('fallback', 'resumed')"))
     assert "checkpoint 4 is not whole" in kinds["fallback"]
     assert "round 3" in kinds["resumed"]
 
 
-def test_a_missing_state_file_falls_back_or_says_that_nothing_whole_is_left(tmp_path):
+def test_without_state_files_nothing_whole_is_left(tmp_path):
     stopped(tmp_path / "run", 3, every=1)
     for segment in (tmp_path / "run" / "states").iterdir():
         segment.unlink()
@@ -127,7 +127,7 @@ def test_a_missing_state_file_falls_back_or_says_that_nothing_whole_is_left(tmp_
         again(tmp_path / "run")
 
 
-def test_a_truncated_record_says_plainly_that_nothing_whole_is_left(tmp_path, capsys):
+def test_with_a_truncated_record_nothing_whole_is_left(tmp_path, capsys):
     ud.run("fedavg", clients=4, rounds=2, epochs=1, engine="inline", out=tmp_path / "run")
     record = tmp_path / "run" / "run.sqlite"
     record.write_bytes(record.read_bytes()[:700])
@@ -150,13 +150,13 @@ def test_a_full_disk_during_a_commit_ends_in_a_sentence_and_leaves_the_last_whol
     assert json.loads(done.stdout)["model_sha256"] == reference
 
 
-def test_more_rounds_for_a_finished_run_and_a_finished_run_says_so(tmp_path, capsys):
+def test_a_finished_run_says_so_and_can_get_more_rounds(tmp_path, capsys):
     out = str(tmp_path / "run")
     ud.run("fedavg", clients=4, rounds=2, epochs=1, engine="inline", out=out)
     assert command(["resume", out, "--json"]) == 0
-    said = capsys.readouterr()
-    assert "finished" in said.err
-    assert json.loads(said.out)["rounds"] == 2
+    output = capsys.readouterr()
+    assert "finished" in output.err
+    assert json.loads(output.out)["rounds"] == 2
     assert command(["resume", out, "--rounds", "4", "--quiet", "--json"]) == 0
     more = json.loads(capsys.readouterr().out)
     straight = ud.run("fedavg", clients=4, rounds=4, epochs=1, engine="inline", out=False)
@@ -201,9 +201,9 @@ def test_old_checkpoints_and_segments_are_collected(tmp_path):
     assert len(list((tmp_path / "run" / "states").iterdir())) <= 6
 
 
-def test_states_beyond_the_memory_budget_live_on_disk_and_come_back(calm, tmp_path):
+def test_states_beyond_the_memory_budget_are_read_from_disk(undisturbed, tmp_path):
     result = ud.run("scaffold", tiny(5), model=network, out=tmp_path / "run", memory=1e-6, **SETTINGS)
-    assert torch.equal(result.vector, calm.vector)
+    assert torch.equal(result.vector, undisturbed.vector)
 
 
 def test_stop_at_ends_the_run_when_validation_accuracy_is_reached():

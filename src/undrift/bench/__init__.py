@@ -1,1 +1,1 @@
-"""Speed, as a ratio to the bare training loop, measured in pairs (`undrift bench`)."""
+"""Measurements: speed relative to the bare training loop (`undrift bench`), and the counted costs of methods."""

@@ -1,10 +1,11 @@
-"""The bare loop: what a round's training costs when nothing but the training is done. No import from `undrift`.
+"""The bare loop: a round's training and nothing else. No import from `undrift`.
 
-The same SGD steps over the same clients, longest first, over single-thread processes that live as long as `Bare`:
-fused SGD, channels-last input, data resident (mapped) in every worker, no federated machinery; every client starts
-from the same initial parameters, and what it learned is thrown away. What pays is here, each measured: one gather per
-epoch and slices of it, gradients set to none, no `.item()`, one optimizer for all clients, and a malloc that keeps its
-pages (else the 5 MB maps of the convolutions go back to the system at every step: 3 to 6 % of (b)).
+It does the same SGD steps over the same clients, longest first, on single-thread processes that live as long as `Bare`:
+fused SGD, channels-last input, data resident (mapped) in every worker, no federated machinery. Every client starts from
+the same initial parameters, and its trained parameters are discarded. Every optimization that pays is in it, each was
+measured: one gather per epoch and slices of it, gradients set to none, no `.item()`, one optimizer for all clients, and
+a malloc that keeps its pages (otherwise the 5 MB maps of the convolutions go back to the system at every step, which
+costs 3 to 6 % of (b)).
 
     bare = Bare(works(x, y, hundred, thousand)["a"], workers=2)
     seconds = bare.round([3, 14, 15])
@@ -35,7 +36,7 @@ KEEP_PAGES = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": 
 
 @dataclass
 class Work:
-    """Rows `x` (n, 784) float32 and `y` int64, dealt to clients by index arrays, and what is trained on them."""
+    """A workload: rows `x` (n, 784) float32 and `y` int64, one index array per client, and the training settings."""
 
     name: str
     model: str
@@ -52,13 +53,13 @@ class Work:
 
 
 def works(x: np.ndarray, y: np.ndarray, hundred: Sequence, thousand: Sequence, **more: Any) -> dict[str, Work]:
-    """The three works: (a) and (b) on a deal to 100 clients, (c) on one to 1000."""
+    """The three workloads: (a) and (b) with 100 clients, (c) with 1000."""
     return {"a": Work("a", "mlp", 10, 50, x, y, hundred, **more), "b": Work("b", "cnn", 10, 50, x, y, hundred, **more),
             "c": Work("c", "logistic", 100, 10, x, y, thousand, **more)}  # fmt: skip
 
 
 def fashion(folder: str | None = None) -> tuple[np.ndarray, np.ndarray, str]:
-    """Fashion-MNIST's training part, standardised, and its name; random data of its shape where it is absent."""
+    """(x, y, name) of the standardised training set of Fashion-MNIST; random data of its shape if it is missing."""
     raw = Path(folder or os.environ.get("UNDRIFT_DATA", ".")) / "FashionMNIST" / "raw"
     try:
         images, labels = (gzip.decompress((raw / f"train-{kind}-ubyte.gz").read_bytes())
@@ -84,7 +85,7 @@ def network(name: str) -> Any:
 
 
 def trainer(work: Work) -> Callable[[int, int], None]:
-    """The loop: a function (client, seed) that trains the network on that client from the initial parameters."""
+    """The training loop: a function (client, seed) that trains a client from the initial parameters."""
     import torch
     from torch.nn import functional as F
 
@@ -123,12 +124,12 @@ def trainer(work: Work) -> Callable[[int, int], None]:
 
 
 class Bare:
-    """The workers share one pipe of clients, longest first: whoever is free reads the next. They end when it closes."""
+    """The workers read clients from one shared pipe, longest first. They end when it is closed."""
 
     def __init__(self, work: Work, workers: int = 2) -> None:
         self.work, self.sizes, self.rounds = work, [len(part) for part in work.parts], 0
         plain = {name: value for name, value in vars(work).items() if name not in ("x", "y", "parts")}
-        with tempfile.TemporaryDirectory() as folder:  # mapped by the workers, then gone
+        with tempfile.TemporaryDirectory() as folder:  # the workers map the files, then they are deleted
             arrays = {"x": work.x, "y": work.y, "rows": np.concatenate(work.parts), "ends": np.cumsum(self.sizes)}
             for name, array in arrays.items():
                 np.save(f"{folder}/{name}.npy", array)
@@ -142,7 +143,7 @@ class Bare:
             self.wait(workers)
 
     def round(self, cohort: Sequence[int]) -> float:
-        """Train these clients; the seconds it took."""
+        """Train these clients; returns the seconds it took."""
         began, self.rounds = time.perf_counter(), self.rounds + 1
         for client in sorted(map(int, cohort), key=lambda k: -self.sizes[k]):
             os.write(self.queue, struct.pack("ii", client, self.rounds * len(self.sizes) + client))
@@ -166,7 +167,7 @@ class Bare:
 def worker(folder: str, plain: dict[str, Any]) -> None:
     x, y, rows, ends = (np.load(f"{folder}/{name}.npy", mmap_mode="c") for name in ("x", "y", "rows", "ends"))
     train = trainer(Work(x=x, y=y, parts=np.split(np.array(rows), ends[:-1]), **plain))
-    train(int(np.argmax(np.diff(ends, prepend=0))), 0)  # once for nothing: kernels chosen, memory claimed
+    train(int(np.argmax(np.diff(ends, prepend=0))), 0)  # warm up: choose kernels, claim memory
     os.write(1, b".")
     while record := os.read(0, 8):
         train(*struct.unpack("ii", record))

@@ -1,4 +1,4 @@
-"""All methods and parts as `undrift methods` prints them: what is said about them, and what they cost, counted."""
+"""All methods and parts as `undrift methods` prints them: their descriptions and their counted costs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def parts() -> list[dict[str, Any]]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A published name, `axis.part`, or a part's name alone, with its costs."""
+    """Description and costs of a published name, an `axis.part`, or a part's name alone."""
     found = descriptions.describe(name)
     return {**found, "costs": asdict(costs.count(descriptions.EXAMPLES.get(found["name"], found["name"])))}

@@ -1,8 +1,8 @@
-"""What a method costs, counted on a tiny federation: passes over the data, training, bytes, memory.
+"""The costs of a method, counted on a tiny federation: passes over the data, training, bytes, memory.
 
-Five clients of twenty random samples, a network with BatchNorm, two epochs, three rounds; what is counted is the last
-one, when every schedule that defaults to a fraction of the run is on. Passes are samples over samples, so a pass over a
-fifth of the data is 0.2 passes; what is paid once a round and what is paid in every local epoch are told apart.
+There are five clients of twenty random samples, a network with BatchNorm, two epochs and three rounds. The last round is
+counted: then every schedule that defaults to a fraction of the run is on. Passes are samples over samples, so a pass
+over a fifth of the data is 0.2 passes. Passes once a round and passes in every local epoch are counted separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from undrift.bench.measure import Silent
+from undrift.bench.measure import NoEvaluation
 from undrift.contract.context import Tree
 from undrift.contract.declare import size_in_bytes
 from undrift.core.determinism import deterministic
@@ -39,21 +39,21 @@ NETWORK = "64-100-10 with BatchNorm"
 class Costs:
     """Per client and round. Bytes are those of float32 numbers on the network above."""
 
-    passes: float  # over the client's data, beyond training, once a round
-    passes_per_epoch: float  # the same, in every local epoch
-    training: float  # samples trained on, in FedAvg's; with a second model 2
-    model: int  # bytes of the model as it travels, without private entries
-    up: int  # bytes beside the model that a client sends
-    down: int  # bytes beside the model that a client receives
-    declared_up: int  # the same as the parts declare them
+    passes: float  # over the client's data once a round, beyond training
+    passes_per_epoch: float  # the same in every local epoch
+    training: float  # samples trained on, relative to FedAvg; 2 with a second model
+    model: int  # bytes of the model as it is sent, without private entries
+    up: int  # bytes that a client sends beside the model
+    down: int  # bytes that a client receives beside the model
+    declared_up: int  # the same, as declared by the parts
     declared_down: int
-    state: int  # bytes that a client keeps
-    shelf: int  # bytes that the server keeps for a client
-    rebuilt: bool | None  # whether the server has what a client holds after training; None: there is no personal model
+    state: int  # bytes that a client keeps between rounds
+    shelf: int  # bytes that the server keeps per client
+    rebuilt: bool | None  # whether a client sends exactly the model it holds; None: there is no personal model
 
 
 class Counting(Inline):
-    """The inline engine, which looks at everything that passes."""
+    """The inline engine, which keeps the last round's orders and replies to count them."""
 
     last: list[tuple[Order, Reply, int, bool]]
 
@@ -73,11 +73,20 @@ class Counting(Inline):
 @cache
 def count(what: Any) -> Costs:
     """The costs of a part, a method, or a text that names one."""
-    options = {"method": method(what), "model": network, "rounds": 3, "epochs": EPOCHS, "batch": SAMPLES // 2,
-               "lr": 0.01, "cohort": 1.0, "out": False, "device": "cpu"}  # fmt: skip
+    options = {
+        "method": method(what),
+        "model": network,
+        "rounds": 3,
+        "epochs": EPOCHS,
+        "batch": SAMPLES // 2,
+        "lr": 0.01,
+        "cohort": 1.0,
+        "out": False,
+        "device": "cpu",
+    }
     setup, store = prepare(from_keywords(options), federation()), RunStore(None)
     engine = Counting(setup.runtime, store.states)
-    loop = setup.loop(engine, store, evaluator=Silent())
+    loop = setup.loop(engine, store, evaluator=NoEvaluation())
     server_state = loop.run(loop.begin())
     shelves = [
         store.states.get(*row, server_state.versions[row])
@@ -110,7 +119,7 @@ def mean(values: Iterable[int]) -> int:
 
 
 def size(tree: Tree) -> int:
-    """Bytes of a tree: tensors as they are, a number as one float32, a client's id as one more."""
+    """Bytes of a tree: a tensor as it is, a number as one float32, a client id (an int key) as one more."""
     if isinstance(tree, torch.Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, dict):
@@ -125,18 +134,19 @@ def network() -> nn.Module:
 
 
 def model_bytes() -> int:
-    """Of the whole network: parameters and statistics."""
+    """Bytes of the whole network: parameters and BatchNorm statistics."""
     return sum(4 * value.numel() for value in network().state_dict().values() if value.is_floating_point())
 
 
 def federation() -> Federation:
-    """Random pictures, skewed labels, equal sizes, a proxy set."""
+    """Random samples, skewed labels, equal sizes, a proxy set."""
     draw = np.random.default_rng(0)
-    total = (CLIENTS + 2) * SAMPLES  # the last two parts: proxy and test
+    total = (CLIENTS + 2) * SAMPLES  # the last two shards: proxy and test
     x = torch.from_numpy(draw.standard_normal((total, INPUTS), dtype=np.float32))
     y = torch.arange(total) // 7 % CLASSES
-    parts = np.split(np.arange(total), CLIENTS + 2)
-    rest = parts[-1]
+    shards = np.split(np.arange(total), CLIENTS + 2)
+    test = shards[-1]
     slices = [np.arange(SAMPLES)] * CLIENTS
-    return Federation("tiny", (x, y), (x[rest], y[rest]), parts[:CLIENTS], [str(c) for c in range(CLASSES)], slices,
-                      proxy=parts[-2])  # fmt: skip
+    return Federation(
+        "tiny", (x, y), (x[test], y[test]), shards[:CLIENTS], [str(c) for c in range(CLASSES)], slices, proxy=shards[-2]
+    )

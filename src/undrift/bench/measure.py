@@ -1,4 +1,4 @@
-"""Ours over the bare loop, in alternating pairs on the same cohorts: machines are noisy, ratios of neighbours less so."""
+"""Undrift relative to the bare loop: alternating rounds on the same cohorts, because ratios of neighbours are less noisy."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ PAIRS = {"a": 11, "b": 7, "c": 11}
 
 
 def all_works() -> tuple[dict[str, Work], str]:
+    """(the three workloads by name, the name of their data)."""
     x, y, name = fashion()
-    deals = [dirichlet(0.5)(y, clients, numpy_stream(0, "bench", clients)) for clients in (100, 1000)]
-    return works(x, y, *deals), name
+    shards = [dirichlet(0.5)(y, clients, numpy_stream(0, "bench", clients)) for clients in (100, 1000)]
+    return works(x, y, *shards), name
 
 
-class Silent:
-    """No evaluation."""
+class NoEvaluation:
+    """An evaluator that never evaluates."""
 
     def is_due(self, round: int) -> bool:
         return False
@@ -47,9 +48,9 @@ class Silent:
         return []
 
 
-class Ours:
-    """The same work on the processes engine: store on, evaluation on or off; `method` for the cost of others, `engine`
-    (of the site and the store of states) for another engine."""
+class UndriftLoop:
+    """A workload in Undrift, stepped round by round: processes engine, store on, evaluation on or off. `method` measures
+    another method, `engine` (called with the runtime and the state store) another engine."""
 
     def __init__(self, work: Work, workers: int, method: Any = "fedavg", folder: Path | None = None,
                  engine: Callable[[Any, Any], Engine] | None = None) -> None:  # fmt: skip
@@ -68,7 +69,7 @@ class Ours:
         start = engine or Processes(start_workers(workers)).open
         self.engine = start(self.setup.runtime, self.store.states)
         self.loop = self.setup.loop(self.engine, self.store)
-        self.evaluators: dict[bool, Evaluator] = {False: Silent(), True: self.loop.evaluator}
+        self.evaluators: dict[bool, Evaluator] = {False: NoEvaluation(), True: self.loop.evaluator}
         self.server_state = self.loop.begin()
         self.engine.ready()
 
@@ -77,7 +78,7 @@ class Ours:
         return self.setup.selection.choose(stream, self.setup.plan.clients)
 
     def round(self, evaluated: bool = False) -> float:
-        """One round with its commit (and its checkpoint, when one is due); the seconds it took."""
+        """One round with its commit, and its checkpoint when one is due; returns the seconds it took."""
         self.loop.evaluator = self.evaluators[evaluated]
         with one_thread():
             began = time.perf_counter()
@@ -100,10 +101,10 @@ def measure(
     work: Work, workers: int | None = None, seconds: float = 30.0, pairs: int | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:  # fmt: skip
-    """At least `seconds` and `pairs` pairs (bare, ours, ours with evaluation), in turn."""
+    """Measure rounds of the bare loop, ours, and ours with evaluation in turn, for at least `seconds` and `pairs` pairs."""
     workers = workers or cores()
     with tempfile.TemporaryDirectory() as folder:
-        bare, ours = Bare(work, workers), Ours(work, workers, folder=Path(folder) / "run")
+        bare, ours = Bare(work, workers), UndriftLoop(work, workers, folder=Path(folder) / "run")
         try:
             for _ in range(2):
                 bare.round(ours.cohort())
@@ -131,11 +132,11 @@ def measure(
 
 
 def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[str, float]:
-    """Shares of a round's wall time. What clients compute is divided by the workers; the rest of the time that the
-    engine took is copying, sending and waiting for the last one."""
+    """Shares of a round's wall time. The clients' compute time is divided by the number of workers; the rest of the
+    engine's time is copying, sending and waiting for the last client."""
     workers = workers or cores()
     with tempfile.TemporaryDirectory() as folder:
-        ours = Ours(work, workers, folder=Path(folder) / "run")
+        ours = UndriftLoop(work, workers, folder=Path(folder) / "run")
         try:
             ours.round()
             ours.loop.clock.spent.clear()
@@ -145,10 +146,10 @@ def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[st
             spent = dict(ours.loop.clock.spent)
         finally:
             ours.close()
-    training, scoring, judging = (spent[kind] / workers for kind in ("training", "scoring", "judging"))
+    training, scoring, evaluating = (spent[kind] / workers for kind in ("training", "scoring", "judging"))
     shares = {
-        "training": training, "scoring": scoring, "evaluation": spent["evaluation"] + judging,
-        "copying and waiting": spent["clients"] - training - scoring - judging, "orders": spent["orders"],
+        "training": training, "scoring": scoring, "evaluation": spent["evaluation"] + evaluating,
+        "copying and waiting": spent["clients"] - training - scoring - evaluating, "orders": spent["orders"],
         "aggregation": spent["aggregation"], "store": spent["store"],
     }  # fmt: skip
     return {"seconds": wall / rounds, **{name: value / wall for name, value in shares.items()}}

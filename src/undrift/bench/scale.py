@@ -1,12 +1,12 @@
-"""How long a round takes on a cluster: what was measured on one actor, and a formula.
+"""Predict how long a round takes on a cluster, from a round measured on one actor.
 
     T = server + max( Σ (c·s_k + o) / W,  slow · (c·max s_k + o),  m · o ) + carried / bandwidth
 
-s_k   seconds of client k's own work;  o  seconds of an order beside it (packing, sending, storing, answering)
-c     how much slower a core is while as many workers share the machine (caches, memory, clock); 1 for one alone
-W     cores that work: over all machines, the smaller of its actors and its cores;  slow = actors per core, at least 1
-m·o   the driver hands out and takes in one order after the other: where this is the largest, more nodes do not help
-carried   bytes over the network: the common ones once per other node, what differs with every order and reply
+s_k   seconds of client k's own work;  o  seconds of an order beside it (pack, send, store, reply)
+c     how much slower a core is with this many workers on the machine (caches, memory, clock); 1 for one worker
+W     working cores: the sum over machines of min(actors, cores);  slow = actors per core, at least 1
+m·o   the driver handles one order after another: if this is the largest term, more nodes do not help
+carried   bytes over the network: common ones once per other node, the others with every order and reply
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from undrift.bench.bare import Work
-from undrift.bench.measure import Ours
+from undrift.bench.measure import UndriftLoop
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundTime:
+    """How long one round took, and where."""
+
     seconds: float
-    mapped: float  # of which the engine had the orders
+    mapped: float  # of which the engine worked on the orders
     clients: tuple[float, ...]  # seconds of every client's own work
 
     @property
@@ -35,17 +37,18 @@ class Round:
 
     @property
     def order(self) -> float:
-        """Of a round on one actor: what an order costs beside the client's work."""
+        """Seconds of an order beside the client's work. Only for a round on one actor."""
         return max(self.mapped - sum(self.clients), 0.0) / len(self.clients)
 
 
-def turns(several: Sequence[Ours], count: int = 5) -> list[list[Round]]:
-    """One round of each, without evaluation, `count` times: a machine that is slower for a while is slower for all."""
-    found = [[timed(ours) for ours in several] for _ in range(count + 1)]
-    return found[1:]  # once for nothing
+def time_in_turns(several: Sequence[UndriftLoop], count: int = 5) -> list[list[RoundTime]]:
+    """Time one round of each, without evaluation, `count` times in turn: a slow phase of the machine then hits all."""
+    found = [[time_round(ours) for ours in several] for _ in range(count + 1)]
+    return found[1:]  # the first turn warms up
 
 
-def timed(ours: Ours) -> Round:
+def time_round(ours: UndriftLoop) -> RoundTime:
+    """Run one round with a timer around the engine's `map`."""
     mapped, clients, inner = 0.0, tuple[float, ...](), ours.engine.map
 
     def map(orders: Sequence[Any]) -> Any:
@@ -57,23 +60,27 @@ def timed(ours: Ours) -> Round:
 
     setattr(ours.engine, "map", map)  # noqa: B010 - a method, for mypy
     try:
-        return Round(ours.round(), mapped, clients)
+        return RoundTime(ours.round(), mapped, clients)
     finally:
         setattr(ours.engine, "map", inner)  # noqa: B010
 
 
-def steady() -> Work:
-    """A work to hold the model against: 24 equal clients of some 60 ms, so that clients' work dominates; the model is
-    about sums and cores, not about a scheduler's mood."""
+def steady_work() -> Work:
+    """A workload to test the prediction on: 24 equal clients of about 60 ms each. Their work dominates, so that the
+    scheduler's randomness matters little."""
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((2400, 784), dtype=np.float32), draw.integers(0, 10, 2400)
     return Work("a", "mlp", 24, 25, x, y, np.split(np.arange(2400), 24), epochs=12)
 
 
 def predict(
-    alone: Round, machines: Sequence[tuple[int, int]], crowded: float = 1.0, carried: float = 0.0, bandwidth: float = math.inf
-) -> float:  # fmt: skip
-    """Seconds of the round that one actor did `alone`, on machines of (actors, cores)."""
+    alone: RoundTime,
+    machines: Sequence[tuple[int, int]],
+    crowded: float = 1.0,
+    carried: float = 0.0,
+    bandwidth: float = math.inf,
+) -> float:
+    """Expected seconds on machines of (actors, cores) for the round that one actor did `alone`."""
     s, o = [crowded * second for second in alone.clients], alone.order
     width = sum(min(actors, cores) for actors, cores in machines)
     slow = max(max(actors / cores, 1.0) for actors, cores in machines)
@@ -82,22 +89,22 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Held:
-    """The model against the clock: medians over turns."""
+class PredictionCheck:
+    """Predicted and measured seconds of a round: medians over turns."""
 
     seconds: float
     predicted: float
     crowded: float
-    ratio: float  # predicted over measured, turn by turn
+    ratio: float  # predicted over measured, the median of the turns' ratios
 
 
-def held(clusters: Sequence[Ours], cores: int, count: int = 5) -> list[Held]:
-    """What one actor took (the first of `clusters`) predicts the others, which have 2, 3, … actors on this machine. How
-    crowded it is with so many workers is measured beside them, on worker processes without a cluster."""
-    plain = [Ours(steady(), workers) for workers in range(1, len(clusters) + 1)]
+def check_predictions(clusters: Sequence[UndriftLoop], cores: int, count: int = 5) -> list[PredictionCheck]:
+    """Predict rounds of clusters with 1, 2, 3, … actors on this machine from the first one, and compare with the clock.
+    How much slower a core is with that many workers is measured in the same turns, on worker processes without Ray."""
+    plain = [UndriftLoop(steady_work(), workers) for workers in range(1, len(clusters) + 1)]
     found: list[list[tuple[float, float, float]]] = [[] for _ in clusters]
     try:
-        for turn in turns([*clusters, *plain], count):
+        for turn in time_in_turns([*clusters, *plain], count):
             ours, bare = turn[: len(clusters)], turn[len(clusters) :]
             for number, (one, beside) in enumerate(zip(ours, bare, strict=True)):
                 workers = number + 1
@@ -106,8 +113,8 @@ def held(clusters: Sequence[Ours], cores: int, count: int = 5) -> list[Held]:
     finally:
         for worker in plain:
             worker.close()
-    held = []
+    checks = []
     for rows in found:
         seconds, predicted, crowded = (float(value) for value in np.median(rows, axis=0))
-        held.append(Held(seconds, predicted, crowded, float(np.median([row[1] / row[0] for row in rows]))))
-    return held
+        checks.append(PredictionCheck(seconds, predicted, crowded, float(np.median([row[1] / row[0] for row in rows]))))
+    return checks

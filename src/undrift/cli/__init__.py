@@ -1,4 +1,4 @@
-"""The command line: one file per command. Bad requests end in one sentence and exit code 2, failed runs in 1."""
+"""The command line, one file per command. A bad request prints one sentence and exits with 2, a failed run with 1."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def command(arguments: list[str]) -> int:
-    """Run one command and return its exit code. The sentences of errors are ours whatever library reads the words."""
+    """Run one command and return its exit code. Errors of the option parser are rewritten as our own sentences."""
     from undrift.cli.app import app, known_options
 
-    if threading.current_thread() is threading.main_thread():  # a cluster's polite end is Ctrl-C
+    if threading.current_thread() is threading.main_thread():  # a scheduler's SIGTERM is treated like Ctrl-C
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         result = app(args=arguments, standalone_mode=False, prog_name="undrift")
@@ -34,7 +34,7 @@ def command(arguments: list[str]) -> int:
         sys.stderr.close()
         return 0
     except sqlite3.Error as error:
-        return say(f"the run's record cannot be used ({error}); make room, then `undrift resume` the run", 1)
+        return say(f"the record of the run cannot be used ({error}); free disk space, then `undrift resume` the run", 1)
     except OSError as error:
         return say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
     except Exception as error:
@@ -47,7 +47,7 @@ def command(arguments: list[str]) -> int:
 
 
 def sentence(error: Exception, arguments: list[str], known_options: Sequence[str]) -> str:
-    """Our words for what the option parser refuses."""
+    """Our sentence for an error of the option parser."""
     from undrift.cli.app import commands
     from undrift.core.errors import unknown
 
@@ -57,11 +57,12 @@ def sentence(error: Exception, arguments: list[str], known_options: Sequence[str
     text = str(getattr(error, "message", "") or error)
     if text.startswith("No such command"):
         group = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", None) or commands
-        typed = text.split("'")[1]  # the parser's own guess may follow
+        typed = text.split("'")[1]  # the parser's own suggestion may follow
         return str(unknown("command", typed, list(group)))
     return f"{text.rstrip('.')}; `undrift {arguments[0] if arguments else ''} --help` shows how"
 
 
 def say(text: str, code: int) -> int:
+    """Print the sentence on stderr and return the exit code."""
     print(f"undrift: {text}", file=sys.stderr)
     return code

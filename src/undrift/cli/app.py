@@ -1,4 +1,4 @@
-"""The commands, put together. Heavy imports wait until a command runs."""
+"""All commands in one app. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["app", "commands", "known_options"]
 WELCOME = f"""Undrift {undrift.__version__}: federated learning that holds on data that is not alike.
 
 Try first:
-  undrift demo                                   plain averaging against the remedies, in a minute
-  undrift run --method flood --rounds 30         one run on the embedded data
+  undrift demo                                   FedAvg and the methods against drift, in a minute
+  undrift run --method flood --rounds 30         one run on the built-in data
   undrift compare fedavg scaffold fliu           several methods on the same federation
 
 `undrift --help` lists every command, `undrift methods` every method.
@@ -26,6 +26,8 @@ Try first:
 
 
 class Group(typer.core.TyperGroup):
+    """Turns Ctrl-C into `Stopped`: the option parser would drop the message of a KeyboardInterrupt."""
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

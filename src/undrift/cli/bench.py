@@ -1,4 +1,4 @@
-"""`undrift bench`: speed against the bare loop."""
+"""`undrift bench`: speed compared with the bare training loop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def add(app: typer.Typer) -> None:
 
 
 def bench(
-    works: list[str] = typer.Argument(None, help="a, b, c (default all): MLP, CNN, logistic regression"),
-    seconds: float = typer.Option(30.0, "--seconds", help="at least this long per work"),
-    workers: int | None = typer.Option(None, "--workers", help="worker processes [one per core]"),
-    profile: bool = typer.Option(False, "--profile", help="where the time of a round goes"),
+    works: list[str] = typer.Argument(None, help="which workloads: a (MLP), b (CNN), c (logistic regression) [all]"),
+    seconds: float = typer.Option(30.0, "--seconds", help="measure each workload for at least this long"),
+    workers: int | None = typer.Option(None, "--workers", help="number of worker processes [one per core]"),
+    profile: bool = typer.Option(False, "--profile", help="show where the time of a round goes"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
 ) -> None:
-    """Seconds per round over the bare training loop on the same clients, measured in pairs."""
+    """Measure the speed of a round. It is relative to the bare training loop on the same clients, measured in pairs."""
     from undrift.bench import measure
     from undrift.experiment.tables import text_table
 
@@ -28,9 +28,9 @@ def bench(
     chosen = works or list(known)
     for name in chosen:
         if name not in known:
-            raise unknown("work", name, known)
+            raise unknown("workload", name, known)
     if not json:
-        typer.echo(f"data: {data}; ratios are medians over pairs; below 1 means faster than the bare loop")
+        typer.echo(f"data: {data}; ratios are medians over pairs, below 1 is faster than the bare loop")
     if profile:
         shares = {name: measure.profile(known[name], workers) for name in chosen}
         if json:
@@ -48,6 +48,16 @@ def bench(
         typer.echo(json_module.dumps({"works": found, "data": data}))
         return
     rows = [["work", "bare s", "ours s", "ratio", "spread", "with evaluation", "pairs"]]
-    rows += [[f["name"], f"{f['bare']:.3f}", f"{f['seconds']:.3f}", f"{f['ratio']:.3f}", f"{f['spread']:.3f}",
-              f"{f['ratio_evaluated']:.3f}", str(f["pairs"])] for f in found]  # fmt: skip
+    rows += [
+        [
+            f["name"],
+            f"{f['bare']:.3f}",
+            f"{f['seconds']:.3f}",
+            f"{f['ratio']:.3f}",
+            f"{f['spread']:.3f}",
+            f"{f['ratio_evaluated']:.3f}",
+            str(f["pairs"]),
+        ]
+        for f in found
+    ]
     typer.echo(text_table(rows))

@@ -1,4 +1,4 @@
-"""Many runs as they go by: a live table on a terminal, plain lines without one, nothing when quiet."""
+"""Progress of many runs: a live table on a terminal, plain lines without one, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ EVERY = 5.0  # seconds between plain lines
 
 
 class Board(StudyCallback):
+    """Everything goes to stderr; `log` gets every round and message as a plain line."""
+
     def __init__(self, quiet: bool = False, log: str | None = None) -> None:
         self.quiet = quiet
         self.log = Path(log).open("a") if log else None  # noqa: SIM115 - closed by `end`
@@ -31,7 +33,7 @@ class Board(StudyCallback):
         if not tasks:
             return
         seconds = sum(task.seconds for task in tasks) / at_once
-        least = f"; the training takes at least {clock(seconds)}" if seconds > 10 else ""
+        least = f"; training takes at least {clock(seconds)}" if seconds > 10 else ""
         self.say(f"{len(tasks)} run{'s' * (len(tasks) > 1)}, {plan}{least}")
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
@@ -71,7 +73,7 @@ class Board(StudyCallback):
             print(line, file=sys.stderr, flush=True)
 
     def share(self) -> float:
-        """How much of the work is done, by expected time."""
+        """The share of the work that is done, by expected time."""
         whole = sum(max(task.seconds, 1e-3) for task in self.tasks)
         done = 0.0
         for task in self.tasks:
@@ -80,6 +82,7 @@ class Board(StudyCallback):
         return done / whole
 
     def left(self) -> str:
+        """The expected time to the end, as text."""
         share = self.share()
         if share <= 0.01 or share >= 1:
             return ""
@@ -131,7 +134,8 @@ class Board(StudyCallback):
 
 
 def clock(seconds: float) -> str:
-    """
+    """A duration as text.
+
     >>> clock(75), clock(7500)
     ('75 s', '2 h 05 min')
     """

@@ -1,4 +1,4 @@
-"""`undrift compare`: several methods on the same federation."""
+"""`undrift compare`: run several methods on the same federation."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ def add(app: typer.Typer) -> None:
 
 def compare(
     given: dict[str, Any],
-    methods: list[str] = typer.Argument(None, help='methods; a quoted one may carry options: "apfl --lr 0.1"'),
-    seeds: int | None = typer.Option(None, "--seeds", help="so many seeds, of run and federation [1]"),
-    repeat: int | None = typer.Option(None, "--repeat", help="so many seeds of the run on one federation"),
-    grid: list[str] = typer.Option([], "--grid", help="lr=0.01,0.1: choose per method on validation data; repeatable"),
-    resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out (or in the folder named)"),
+    methods: list[str] = typer.Argument(None, help='methods; quote one to give it its own options: "apfl --lr 0.1"'),
+    seeds: int | None = typer.Option(None, "--seeds", help="number of seeds, each with its own federation [1]"),
+    repeat: int | None = typer.Option(None, "--repeat", help="number of seeds, all on the same federation"),
+    grid: list[str] = typer.Option(
+        [], "--grid", help="lr=0.01,0.1: choose the best value per method on validation data; repeatable"
+    ),
+    resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out or in the given folder"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
-    """Several methods on the same federation, same cohorts, same start; a table and a page."""
+    """Run several methods on the same federation. Cohorts and initial model are the same; prints tables, writes a page."""
     from undrift.study.compare import home, planned
 
     if "method" in given:
@@ -58,7 +60,7 @@ def compare(
 def found_again(
     methods: list[str], given: dict[str, Any], out: Any, seeds: int | None, repeat: int | None, grid: list[str]
 ) -> tuple[Comparison, Path]:
-    """The comparison to finish: by its folder alone, or with what was typed before (and perhaps more seeds or methods)."""
+    """The comparison to finish: given by its folder alone, or by its options again, perhaps with more seeds or methods."""
     from undrift.study.compare import home, planned
     from undrift.study.comparison import read as read_comparison
 
@@ -75,7 +77,9 @@ def found_again(
         if any(
             str(one).startswith("object:") for one in [*(e.method for e in before.entries), *before.options.values()]
         ):
-            raise BadRequest(f"{out} compares objects that text cannot name; use ud.compare(…, resume=True) in Python")
+            raise BadRequest(
+                f"{out} compares objects that compare.toml cannot name; use ud.compare(…, resume=True) in Python"
+            )
         if seeds is None and repeat is None:
             return before, Path(out)
         first, data_seed = before.seeds[0]
@@ -91,7 +95,7 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
         key, equals, values = word.partition("=")
         key = key.removeprefix("--").replace("-", "_")
         if not equals:
-            raise BadRequest(f"--grid is written name=value,value, not {word!r}")
+            raise BadRequest(f"--grid must be name=value,value, not {word!r}")
         if key not in FIELDS:
             raise unknown("option for --grid", key, FIELDS)
         grid[key] = [read_one(key, value) for value in values.split(",") if value]
@@ -110,7 +114,7 @@ def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -
 
 
 def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -> None:
-    """Tables for eyes, an object for scripts, a page for both."""
+    """Write the page, and print tables (for people) or one JSON object (for scripts)."""
     from undrift.experiment.tables import legend, text_table
     from undrift.report.report import write
     from undrift.study.standings import LEGEND, standings_table, table
@@ -153,7 +157,7 @@ def parsed(argument: str) -> Entry:
     except ValueError as error:
         raise BadRequest(f"{argument!r} cannot be read: {error}") from None
     if not name:
-        raise BadRequest("an empty method; name at least one, such as fedavg")
+        raise BadRequest("a method is empty; name one, such as fedavg")
     own: dict[str, Any] = {}
     while rest:
         word = rest.pop(0)

@@ -1,4 +1,4 @@
-"""`undrift data`: what data there are, and who would hold what."""
+"""`undrift data`: list data sets, and show how a partition splits one between clients."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 
-app = typer.Typer(help="What data there are, and who would hold what.", no_args_is_help=True)
+app = typer.Typer(help="List data sets, or show how one is split between clients.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
-    """The data sets Undrift knows, and which are at hand."""
+    """List the known data sets, and which of them are on this machine."""
     from undrift import data
     from undrift.experiment.tables import text_table
 
@@ -22,8 +22,17 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     for name in data.names():
         entry = data.about(name)
         classes = None if entry.classes is None else len(entry.classes)
-        found.append({"name": name, "here": data.available(name), "shape": list(entry.shape), "classes": classes,
-                      "licence": entry.licence, "source": entry.source, "note": entry.note})  # fmt: skip
+        found.append(
+            {
+                "name": name,
+                "here": data.available(name),
+                "shape": list(entry.shape),
+                "classes": classes,
+                "licence": entry.licence,
+                "source": entry.source,
+                "note": entry.note,
+            }
+        )
     if json:
         typer.echo(json_module.dumps(found))
         return
@@ -34,40 +43,44 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         rows.append([one["name"], "yes" if one["here"] else "—", shape, count, one["licence"][:60]])
     typer.echo(text_table(rows, words=(0, 1, 4)))
     typer.echo(
-        "\nMissing ones are looked for in the folder UNDRIFT_DATA; a .npz file or a folder of images can be named as it is."
+        "\nData sets are looked for in the folder UNDRIFT_DATA. --data also takes a .npz file or a folder of images."
     )
 
 
 @app.command("show")
 def show(
-    data: str = typer.Argument("digits", help="a data set"),
-    partition: str = typer.Argument("dirichlet(0.3)", help="how it is dealt"),
+    data: str = typer.Argument("digits", help="name of a data set, a .npz file, or a folder of images"),
+    partition: str = typer.Argument("dirichlet(0.3)", help="how the samples are split between clients"),
     clients: str | None = typer.Option(
-        None, "--clients", help="how many clients [20, or as many as natural and by_domain find in the data]"
+        None, "--clients", help="number of clients [20; natural and by_domain take it from the data]"
     ),
-    noise: str | None = typer.Option(None, "--noise", help="wrong labels: symmetric(0.2), permute(0.3), joined by +"),
-    domains: str | None = typer.Option(None, "--domains", help="feature skew: identity+inverted+rotated(45)"),
-    seed: str = typer.Option("0", "--seed", help="of the federation"),
-    html: str | None = typer.Option(None, "--html", help="where the page goes [runs/data/…; with --json none]"),
+    noise: str | None = typer.Option(None, "--noise", help="label noise, joined by +: symmetric(0.2), permute(0.3)"),
+    domains: str | None = typer.Option(
+        None,
+        "--domains",
+        help="feature skew: one image transform per client in turn, as in identity+inverted+rotated(45)",
+    ),
+    seed: str = typer.Option("0", "--seed", help="seed of the federation"),
+    html: str | None = typer.Option(None, "--html", help="write the page to this file [runs/data/…; none with --json]"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
-    """Who holds what: numbers, and a page with a picture."""
+    """Show how the samples are split between clients: numbers, and a page with figures."""
     from undrift.cli.settings import read
     from undrift.federation.dealing import federate
-    from undrift.report import label_distribution as holdings
+    from undrift.report import label_distribution
     from undrift.report.page import write
 
     asked = read({"seed": seed} | ({} if clients is None else {"clients": clients}))
     federation = federate(data, partition, asked.get("clients"), noise=noise, domains=domains, seed=asked["seed"])
-    found = holdings.describe(federation)
+    found = label_distribution.describe(federation)
     if json:
         typer.echo(json_module.dumps(found))
     else:
-        typer.echo(holdings.terminal(federation, found))
-    words = [federation.name, partition, f"{federation.clients} clients", *filter(None, (noise, domains))]
+        typer.echo(label_distribution.terminal(federation, found))
+    title = [federation.name, partition, f"{federation.clients} clients", *filter(None, (noise, domains))]
     if html is None and not json:
-        name = re.sub(r"[^A-Za-z0-9.-]+", "_", " ".join([Path(words[0]).stem, *words[1:]])).strip("_")[:100]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", " ".join([Path(title[0]).stem, *title[1:]])).strip("_")[:100]
         html = f"runs/data/{name}.html"
     if html is not None:
-        write(Path(html), ", ".join(words), holdings.sections(federation, found))
-        typer.echo(f"picture in {html}", err=json)
+        write(Path(html), ", ".join(title), label_distribution.sections(federation, found))
+        typer.echo(f"page: {html}", err=json)

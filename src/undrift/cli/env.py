@@ -1,4 +1,4 @@
-"""`undrift env`: what to paste into a bug report."""
+"""`undrift env`: the environment, to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add(app: typer.Typer) -> None:
 
 
 def env() -> None:
-    """Versions, machine and the settings that change bits."""
+    """Print versions and machine for a bug report. Includes the environment variables that change results."""
     import torch
 
     import undrift

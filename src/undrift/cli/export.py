@@ -1,4 +1,4 @@
-"""`undrift export`: the rows of a run as CSV or Parquet."""
+"""`undrift export`: the tables of a run as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def add(app: typer.Typer) -> None:
 
 
 def export(
-    run: str = typer.Argument(..., help="the run's folder"),
-    as_csv: bool = typer.Option(False, "--csv", help="one .csv per table (the default)"),
-    parquet: bool = typer.Option(False, "--parquet", help="one .parquet per table (needs the extra `tables`)"),
-    out: str | None = typer.Option(None, "--out", help="the folder to write to [RUN/export]"),
+    run: str = typer.Argument(..., help="folder of the run"),
+    as_csv: bool = typer.Option(False, "--csv", help="write one .csv per table (the default)"),
+    parquet: bool = typer.Option(False, "--parquet", help="write one .parquet per table (needs the extra `tables`)"),
+    out: str | None = typer.Option(None, "--out", help="folder to write to [RUN/export]"),
 ) -> None:
-    """The recorded rows of a run, one file per table."""
+    """Export the record of a run, one file per table."""
     from undrift.experiment.folders import run_folder
     from undrift.store.record import rows_of
 
@@ -35,7 +35,7 @@ def export(
             names = [row[1] for row in rows_of(folder, f"PRAGMA table_info({table})")]
             rows = rows_of(folder, f"SELECT * FROM {table} ORDER BY rowid") if names else []
             if not names:
-                continue  # a run of an older version
+                continue  # made by an older version, without this table
             if as_csv or not parquet:
                 write_csv(target / f"{table}.csv", names, rows)
             if parquet:

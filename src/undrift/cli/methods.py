@@ -1,4 +1,4 @@
-"""`undrift methods`: the parts and the published methods."""
+"""`undrift methods`: the published methods and the parts they are made of."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def add(app: typer.Typer) -> None:
 
 
 def methods(
-    name: str | None = typer.Argument(None, help="a published name, or axis.part"),
+    name: str | None = typer.Argument(None, help="name of a method, or axis.part"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
-    markdown: bool = typer.Option(False, "--markdown", help="all of them and all parts, as docs/methods.md"),
+    markdown: bool = typer.Option(
+        False, "--markdown", help="print all methods and parts as Markdown (docs/methods.md)"
+    ),
 ) -> None:
-    """All methods, or everything about one: parameters, formula, what it costs, what it sends."""
+    """List all methods, or describe one. Describes its parameters, formula, costs and what it sends."""
     from undrift.bench import catalogue
 
     if name is not None:
@@ -33,8 +35,8 @@ def methods(
         from undrift.experiment.tables import text_table
 
         rows = [HEADER, *([shortened(cell) for cell in row(found)] for found in catalogue.published())]
-        typer.echo(text_table(rows, words=(0, 1, 2, 6, 7)) + "\n\n" + LEGEND + "\nJoin with +, ask for a weighting with @: "
-                   "flood+scaffold@bound. `undrift methods NAME` tells all about one.")  # fmt: skip
+        typer.echo(text_table(rows, words=(0, 1, 2, 6, 7)) + "\n\n" + LEGEND + "\nJoin methods with +, choose a weighting with @: "
+                   "flood+scaffold@bound. `undrift methods NAME` describes one.")  # fmt: skip
 
 
 def shortened(cell: str, most: int = 32) -> str:
@@ -42,6 +44,7 @@ def shortened(cell: str, most: int = 32) -> str:
 
 
 def row(found: dict[str, Any]) -> list[str]:
+    """The row of a method in the table."""
     costs = found["costs"]
     return [
         found["name"], ", ".join(found["axes"]) or "—", "; ".join(found["sends"]) or "—", passes(found),
@@ -53,13 +56,13 @@ def row(found: dict[str, Any]) -> list[str]:
 def passes(found: dict[str, Any]) -> str:
     """`1`, `2 per epoch`, `0, proxy`."""
     costs = found["costs"]
-    words = [f"{costs['passes']:g}"] if costs["passes"] or not costs["passes_per_epoch"] else []
-    words += [f"{costs['passes_per_epoch']:g} per epoch"] if costs["passes_per_epoch"] else []
-    return " + ".join(words) + (", proxy" if found["needs_proxy"] else "")
+    written = [f"{costs['passes']:g}"] if costs["passes"] or not costs["passes_per_epoch"] else []
+    written += [f"{costs['passes_per_epoch']:g} per epoch"] if costs["passes_per_epoch"] else []
+    return " + ".join(written) + (", proxy" if found["needs_proxy"] else "")
 
 
 def models(size: int) -> str:
-    """Bytes in whole models."""
+    """Bytes, in units of the whole model."""
     return brief(size / whole()) if size else "—"
 
 
@@ -74,56 +77,57 @@ def whole() -> int:
     return model_bytes()
 
 
-LEGEND = """passes: forward passes over a client's data per round, beyond training's (proxy: the server passes over its proxy set)
-training: samples trained on, in FedAvg's (data decide, where samples are picked or held out)
-state: what a client keeps, in whole models
-laws: tests/laws/test_*.py that state them; every method is also a row of tests/conformance"""
+LEGEND = """passes: forward passes over a client's data per round, beyond training (proxy: the server passes over its proxy set)
+training: samples trained on, relative to FedAvg (depends on the data if samples are selected or held out)
+state: what a client keeps between rounds, in units of the whole model
+laws: the tests/laws/test_*.py of the method; tests/conformance has a row for every method"""
 
 
 def page(found: dict[str, Any]) -> str:
+    """Everything about one method, as text."""
     costs = found["costs"]
     lines = [f"{found['name']}: {found['what']}"]
     if found["paper"]:
         lines.append(f"paper: {found['paper']}")
-    lines += [f"parts: {', '.join(found['parts']) or 'none beyond plain averaging'}"]
+    lines += [f"parts: {', '.join(found['parts']) or 'none, plain averaging'}"]
     if found["prefers"]:
         lines.append(f"prefers: {', '.join(found['prefers'])}")
     lines.append("parameters: " + (", ".join(f"{k}={v}" for k, v in found["parameters"].items()) or "none"))
-    lines.append("leaves a site, beside the model: " + ("; ".join(found["sends"]) or "nothing"))
-    lines.append("reaches a site, beside the model: " + ("; ".join(found["receives"]) or "nothing"))
+    lines.append("a client sends, beside the model: " + ("; ".join(found["sends"]) or "nothing"))
+    lines.append("a client receives, beside the model: " + ("; ".join(found["receives"]) or "nothing"))
     lines.append(f"clients keep state: {'yes' if found['keeps_state'] else 'no'}")
-    lines += ["", *bill(found)]
+    lines += ["", *cost_lines(found)]
     lines.append(f"personal model: {PERSONAL[costs['rebuilt']]}")
     lines.append("laws: " + ", ".join(f"tests/laws/{file}.py" for file in found["laws"]))
-    lines += [f"controls: {text}" for text in spoken(found) or ["not measured yet"]]
+    lines += [f"controls: {text}" for text in measured_findings(found) or ["not measured yet"]]
     for text in found["about"]:
         lines += ["", text]
     return "\n".join(lines)
 
 
-def bill(found: dict[str, Any]) -> list[str]:
-    """What it costs, as it was counted."""
+def cost_lines(found: dict[str, Any]) -> list[str]:
+    """The counted costs of a method."""
     from undrift.bench.costs import NETWORK
 
     costs = found["costs"]
     return [
-        "costs per client and round, counted on a tiny federation once its schedule is on:",
+        "costs per client and round, counted on a tiny federation when all schedules are on:",
         f"  passes over the client's data beyond training: {passes(found)}",
-        f"  samples trained on, in FedAvg's: {costs['training']:.2f}",
+        f"  samples trained on, relative to FedAvg: {costs['training']:.2f}",
         f"  bytes ({NETWORK}): up {costs['model']:,} + {costs['up']:,}, down {costs['model']:,} + {costs['down']:,} "
         f"(model + the rest); the client keeps {costs['state']:,}, the server {costs['shelf']:,} for it",
     ]  # fmt: skip
 
 
 PERSONAL = {
-    None: "none; everybody holds the global model",
-    True: "the server could rebuild it: what a client holds after training is what it sends",
-    False: "the server cannot rebuild it from what it is sent: a part of it never leaves the client",
+    None: "none; all clients hold the global model",
+    True: "the server could rebuild it: the client sends exactly the model that it holds after training",
+    False: "the server cannot rebuild it: a part of it never leaves the client",
 }
 
 
 def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> str:
-    """docs/methods.md."""
+    """The text of docs/methods.md."""
     from undrift.bench.costs import CLIENTS, NETWORK, SAMPLES
     from undrift.experiment.tables import markdown_table
 
@@ -131,26 +135,27 @@ def document(published: list[dict[str, Any]], parts: list[dict[str, Any]]) -> st
     pieces = [["part", "what it is", *HEADER[2:-1]], *([f["name"], f["what"], *row(f)[2:-1]] for f in parts)]
     return "\n".join([
         "# Methods and parts", "",
-        "Made by `undrift methods --markdown > docs/methods.md`; a test compares. `undrift methods NAME` has the formula,",
-        "the parameters, the traps and where the authors' code differs.", "",
-        f"Costs are counted, not typed: {CLIENTS} clients of {SAMPLES} samples, a network {NETWORK} "
-        f"({whole():,} bytes), the last of", "three rounds. What they are in seconds: [results/costs.md](results/costs.md).", "",
+        "Written by `undrift methods --markdown > docs/methods.md`; a test checks that it is up to date. `undrift methods NAME`",
+        "shows the formula, the parameters, the traps, and where the authors' code differs.", "",
+        f"Costs are counted in a run: {CLIENTS} clients of {SAMPLES} samples, a network {NETWORK} "
+        f"({whole():,} bytes), the last of", "three rounds. The same in seconds: [results/costs.md](results/costs.md).", "",
         *(f"- {line}" for line in LEGEND.splitlines()), "",
         "## Published names", "", markdown_table(names, words=range(len(names[0]))),
-        "", "`personal model`: whether the server could rebuild what a client holds from what it is sent.", "",
+        "", "`personal model`: whether the server could rebuild a client's model from what the client sends.", "",
         "## Parts", "", markdown_table(pieces, words=range(len(pieces[0]))), "",
-        "## What the controls say", "", *findings(published),
+        "## What the control experiments say", "", *findings(published),
     ])  # fmt: skip
 
 
 SHORT = {None: "—", True: "yes", False: "no"}
 
 
-def spoken(found: dict[str, Any]) -> list[str]:
+def measured_findings(found: dict[str, Any]) -> list[str]:
+    """What our control experiments found about a method, and where."""
     return [f"{finding['sentence']} ({finding['where']})" for finding in found["findings"]]
 
 
 def findings(published: list[dict[str, Any]]) -> list[str]:
-    lines = [f"- **{found['name']}**: {text}" for found in published for text in spoken(found)]
+    lines = [f"- **{found['name']}**: {text}" for found in published for text in measured_findings(found)]
     rest = ", ".join(found["name"] for found in published if not found["findings"])
     return [*lines, *([""] if lines else []), f"Not measured yet: {rest}."]

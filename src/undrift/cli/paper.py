@@ -1,4 +1,4 @@
-"""`undrift paper`: the papers' experiments, ours beside the printed numbers."""
+"""`undrift paper`: the papers' experiments as presets, our numbers beside the printed ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from undrift.core.errors import BadRequest
 if TYPE_CHECKING:
     from undrift.papers.papers import Scaled
 
-app = typer.Typer(help="The papers' experiments as presets, ours beside the printed numbers.", no_args_is_help=True)
+app = typer.Typer(help="Run the papers' experiments; our numbers beside the printed ones.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
-    """All presets, what they need, and how long the quick scale takes."""
+    """List all presets, the data they need, and how long the quick scale takes."""
     from undrift import data
     from undrift.experiment.tables import text_table
     from undrift.papers import papers
@@ -43,7 +43,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
             [one["name"], "?" if one["quick_minutes"] is None else f"{one['quick_minutes']:g} min", whole, one["title"]]
         )
     typer.echo(text_table(rows, words=(0, 2, 3)))
-    typer.echo("\nquick: minutes as measured on two cores. `undrift paper run NAME --scale quick` runs one.")
+    typer.echo("\nquick: minutes, measured on two cores. `undrift paper run NAME --scale quick` runs one.")
 
 
 @app.command("show")
@@ -52,7 +52,7 @@ def show(
     scale: str = typer.Option("paper", "--scale", help="quick or paper"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
-    """What a preset runs, what the paper printed, what it claims."""
+    """Show what a preset runs, the numbers the paper printed, and its claims."""
     from undrift.experiment.tables import text_table
     from undrift.papers import papers
 
@@ -92,21 +92,23 @@ def show(
 def run(
     name: str = typer.Argument(..., help="a preset, such as flood/table5"),
     scale: str = typer.Option("quick", "--scale", help="quick or paper"),
-    rounds: int | None = typer.Option(None, "--rounds", help="fewer rounds; schedules keep their shares"),
+    rounds: int | None = typer.Option(
+        None, "--rounds", help="another number of rounds; schedules keep their share of the run"
+    ),
     data: str | None = typer.Option(None, "--data", help="another data set"),
     row: list[str] = typer.Option([], "--row", help="only this row; repeatable"),
     column: list[str] = typer.Option([], "--column", help="only this column; repeatable"),
-    seeds: int | None = typer.Option(None, "--seeds", help="so many seeds instead of the preset's"),
-    seed: int = typer.Option(0, "--seed", help="the first seed, where those before it have been run [0]"),
-    workers: int | None = typer.Option(None, "--workers", help="runs side by side [one per core]"),
+    seeds: int | None = typer.Option(None, "--seeds", help="number of seeds, instead of the preset's"),
+    seed: int = typer.Option(0, "--seed", help="first seed, to add seeds to earlier runs [0]"),
+    workers: int | None = typer.Option(None, "--workers", help="number of runs at the same time [one per core]"),
     results: str | None = typer.Option(None, "--results", help="append one JSON line per finished run to this file"),
-    out: str | None = typer.Option(None, "--out", help="the folder of its runs [runs/NAME-SCALE-N]"),
-    resume: bool = typer.Option(False, "--resume", help="finish what --out holds"),
+    out: str | None = typer.Option(None, "--out", help="folder of the runs [runs/NAME-SCALE-N]"),
+    resume: bool = typer.Option(False, "--resume", help="finish the runs in --out"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
-    """Run a preset: our numbers beside the printed ones, and what became of the claims."""
+    """Run a preset: our numbers beside the printed ones, and whether the claims hold."""
     from undrift.cli.board import Board
     from undrift.papers import papers
     from undrift.papers import run as paper_run
@@ -120,16 +122,16 @@ def run(
     asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds, first=seed)
     folder = paper_run.home(asked, out, resume)
     if not quiet:
-        eyes = sys.stderr
-        print(f"{name}: {preset.title} ({scale} scale)", file=eyes)
+        stream = sys.stderr
+        print(f"{name}: {preset.title} ({scale} scale)", file=stream)
         for sentence in (*asked.reductions, *asked.left_out):
-            print(f"  less than the paper: {sentence}", file=eyes)
+            print(f"  less than the paper: {sentence}", file=stream)
     board = Board(quiet, log)
     try:
         rows, took = paper_run.run(asked, folder, board, workers, Path(results) if results else None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"stopped; nothing is lost: the same command with --out {folder} --resume goes on"
+            f"stopped, nothing is lost; the same command with --out {folder} --resume finishes it"
         ) from None
     finally:
         board.end()
@@ -139,6 +141,7 @@ def run(
 
 
 def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:
+    """Write the page, and print tables and claims (for people) or one JSON object (for scripts)."""
     from undrift.experiment.tables import text_table
     from undrift.papers import run as paper_run
     from undrift.papers import table as paper_table
@@ -146,16 +149,16 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
     found = paper_table.verdicts(asked.preset, rows)
     page = paper_run.write_page(asked, rows, folder)
     if not quiet:
-        eyes = sys.stderr if json else sys.stdout
+        stream = sys.stderr if json else sys.stdout
         for title, table in paper_table.tables(asked.preset, rows):
-            print(f"\n{title}\n{text_table(table)}", file=eyes)
+            print(f"\n{title}\n{text_table(table)}", file=stream)
         if asked.reductions:
-            print("\nThe printed numbers are not comparable: this run is smaller than the paper's.", file=eyes)
+            print("\nThe printed numbers are not comparable: this run is smaller than the paper's.", file=stream)
         for verdict in found:
-            print(f"\n{verdict.outcome.upper():5}  {verdict.claim.sentence}\n       {verdict.why}", file=eyes)
+            print(f"\n{verdict.outcome.upper():5}  {verdict.claim.sentence}\n       {verdict.why}", file=stream)
         for lost in (row for row in rows if "failed" in row):
-            print(f"\nfailed: {lost['row']}, {lost['column']}: {lost['failed']}", file=eyes)
-        print(f"\n{took:.1f} s; report: {page}", file=eyes)
+            print(f"\nfailed: {lost['row']}, {lost['column']}: {lost['failed']}", file=stream)
+        print(f"\n{took:.1f} s; report: {page}", file=stream)
     if json:
         print(json_module.dumps({
             "name": asked.preset.name, "scale": asked.scale, "rows": rows, "seconds": took, "folder": str(folder),
@@ -167,12 +170,12 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
 @app.command("results")
 def results(
     file: str = typer.Argument(..., help="a file that `paper run --results` wrote"),
-    html: str | None = typer.Option(None, "--html", help="write tables and curves as a page here"),
+    html: str | None = typer.Option(None, "--html", help="write tables and curves as a page to this file"),
 ) -> None:
-    """The tables and claims of kept results, as Markdown."""
+    """Print the tables and claims of saved results as Markdown."""
     from undrift.papers import run as paper_run
 
     typer.echo(paper_run.markdown_of(Path(file)))
     if html is not None:
         paper_run.write_results_page(Path(file), Path(html))
-        typer.echo(f"page in {html}", err=True)
+        typer.echo(f"page: {html}", err=True)

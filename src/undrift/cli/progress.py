@@ -1,4 +1,4 @@
-"""A run as it goes by: a bar on a terminal, plain lines without one, nothing when quiet."""
+"""Progress of one run: a bar on a terminal, plain lines without one, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from undrift.experiment.callback import RunCallback
 
 
 class Progress(RunCallback):
-    """Watches one run. Everything goes to stderr; `log` gets every round as a plain line."""
+    """Everything goes to stderr; `log` gets every round and message as a plain line."""
 
     def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
         self.quiet, self.label = quiet, label
@@ -22,8 +22,10 @@ class Progress(RunCallback):
     def on_start(self, setup: Any, engine: Any) -> None:
         for sentence in setup.notices:
             self.on_message(f"note: {sentence}")
-        self.on_message(f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
-                  f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)")  # fmt: skip
+        self.on_message(
+            f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
+            f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)"
+        )
         self.on_message(engine.plan_line)
         self.began_at = self.said_at = time.monotonic()
         if not self.quiet and sys.stderr.isatty():
@@ -31,9 +33,14 @@ class Progress(RunCallback):
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
-            self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                           TextColumn("accuracy {task.fields[accuracy]}"), TimeRemainingColumn(),
-                           console=Console(stderr=True))  # fmt: skip
+            self.bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("accuracy {task.fields[accuracy]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
             self.task = self.bar.add_task(self.label or setup.method.name, total=setup.plan.rounds, accuracy="—")
             self.bar.start()
 

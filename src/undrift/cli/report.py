@@ -1,4 +1,4 @@
-"""`undrift report`: runs as one page that can be sent around."""
+"""`undrift report`: runs as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def add(app: typer.Typer) -> None:
 
 
 def report(
-    runs: list[str] = typer.Argument(..., help="runs, or folders of runs such as a comparison's"),
+    runs: list[str] = typer.Argument(..., help="folders of runs, or of a comparison"),
     out: str | None = typer.Option(
-        None, "--out", help="the page to write [RUN/report.html, or ./report.html for several]"
+        None, "--out", help="file to write [RUN/report.html, or ./report.html for several runs]"
     ),
-    title: str | None = typer.Option(None, "--title", help="its title"),
+    title: str | None = typer.Option(None, "--title", help="title of the page"),
 ) -> None:
-    """One self-contained HTML file: tables, curves, client by client, weights, configuration, commands."""
-    from undrift.experiment.folders import named
+    """Write one or more runs as an HTML page. It is self-contained: tables, curves, clients, weights, configuration, commands."""
+    from undrift.experiment.folders import find_folder
     from undrift.report.report import write
 
-    path = Path(out) if out else named(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    path = Path(out) if out else find_folder(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     if path.is_dir():
         path = path / "report.html"
     try:
         write(path, list(runs), title)
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror or error}; choose another --out") from None
-    typer.echo(f"report in {path}")
+    typer.echo(f"report: {path}")

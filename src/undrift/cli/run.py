@@ -1,4 +1,4 @@
-"""`undrift run`: one run."""
+"""`undrift run`: run one method."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def add(app: typer.Typer) -> None:
 
 def run(
     given: dict[str, Any],
-    file: str | None = typer.Argument(None, help="a run.toml to repeat; options override it"),
+    file: str | None = typer.Argument(None, help="run.toml (or folder) of a run to repeat; options override it"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
-    """One run on the embedded or your own data."""
+    """Run one method on the built-in data or on your own."""
     from undrift.cli.progress import Progress
     from undrift.engine.spawn import start_workers, stop_workers
     from undrift.experiment.run_toml import read_toml
@@ -35,7 +35,7 @@ def run(
         if any(isinstance(v, str) and v.startswith("object:") for v in table.values()) or any(
             ".object:" in part for part in table.get("parts", [])
         ):
-            raise BadRequest(f"{file} names objects that text cannot make; repeat it in Python with ud.run(…)")
+            raise BadRequest(f"{file} has objects that text cannot name; repeat the run in Python with ud.run(…)")
     if "method" in given:
         table.pop("parts", None)
     if "selection" in given:
@@ -43,7 +43,7 @@ def run(
     given = {**table, **given}
     started = None
     if given.get("engine") == "processes" and given.get("workers", 1) >= 1:
-        started = start_workers(given.get("workers"))  # they import torch while we do
+        started = start_workers(given.get("workers"))  # they import torch while this process does
     from undrift.experiment.runner import run as start
 
     progress = Progress(quiet, log)
@@ -58,18 +58,18 @@ def run(
 
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
-    """The end of a run: a table for eyes, an object for scripts."""
+    """Print the result: tables (for people), one JSON object (for scripts)."""
     from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
 
     if not quiet:
-        eyes = sys.stderr if json else sys.stdout
-        print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=eyes)
+        stream = sys.stderr if json else sys.stdout
+        print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=stream)
         if newcomers := newcomers_line(summary):
-            print(newcomers, file=eyes)
+            print(newcomers, file=stream)
         for failure in summary["failures"][:5]:
             who = "a worker" if failure["client"] is None else f"client {failure['client']}"
-            print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=eyes)
+            print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=stream)
         if summary["run"]:
-            print(f"kept in {summary['run']}", file=eyes)
+            print(f"run: {summary['run']}", file=stream)
     if json:
         print(json_module.dumps(summary))

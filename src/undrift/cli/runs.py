@@ -1,4 +1,4 @@
-"""`undrift runs`: what lies under runs/."""
+"""`undrift runs`: list the runs in a folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def add(app: typer.Typer) -> None:
 
 
 def runs(
-    folder: str = typer.Argument("runs", help="where to look"),
-    remove: str | None = typer.Option(None, "--remove", help="delete the run of this name"),
+    folder: str = typer.Argument("runs", help="folder to list"),
+    remove: str | None = typer.Option(None, "--remove", help="delete this run"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
     """List runs, newest last; --remove NAME deletes one."""
@@ -37,7 +37,7 @@ def runs(
         return
     if not Path(folder).is_dir():
         if folder != "runs":
-            raise BadRequest(f"there is no folder {folder}")
+            raise BadRequest(f"there is no folder {folder}; name one that has runs")
         typer.echo("[]" if json else "no runs yet; `undrift run` makes one")
         return
     found = []
@@ -51,8 +51,16 @@ def runs(
             )
         except BadRequest:
             continue
-        found.append({"run": str(toml.parent), "method": options["method"], "data": options["data"], "rounds": done,
-                      "of": options["rounds"], "accuracy": last[0][0] if last else None})  # fmt: skip
+        found.append(
+            {
+                "run": str(toml.parent),
+                "method": options["method"],
+                "data": options["data"],
+                "rounds": done,
+                "of": options["rounds"],
+                "accuracy": last[0][0] if last else None,
+            }
+        )
     if json:
         typer.echo(json_module.dumps(found))
         return

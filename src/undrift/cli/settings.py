@@ -1,5 +1,5 @@
-"""The options of a run as options of a command. Everything arrives as text and is read here, so that the words of an
-error are ours."""
+"""The options of a run as options of a command. Values arrive as text and are converted here, so that errors are our
+own sentences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import typer
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import FIELDS, HINTS
 
-HIDDEN = ("tolerate", "force", "persist_momentum")
-
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
@@ -25,7 +23,7 @@ known_options = [*map(flag, FIELDS), *OTHERS]
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command every option of a run; it gets those that were typed as the keyword `given`."""
+    """Give a command every option of a run. It receives those that were typed as the keyword `given`."""
 
     def command(**values: Any) -> Any:
         given = {name: values.pop(name) for name in FIELDS}
@@ -39,8 +37,13 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kind: Any = bool if boolean else str
         default = field.default
         shown = "" if default is None or boolean or "[" in field.metadata["help"] else f" [{plain(default)}]"
-        option = typer.Option(None, flag(name), help=field.metadata["help"] + shown,
-                              show_default=False, metavar=None if boolean else "VALUE")  # fmt: skip
+        option = typer.Option(
+            None,
+            flag(name),
+            help=field.metadata["help"] + shown,
+            show_default=False,
+            metavar=None if boolean else "VALUE",
+        )
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
         )
@@ -56,7 +59,7 @@ def plain(value: Any) -> str:
 
 
 def read(given: dict[str, Any]) -> dict[str, Any]:
-    """Typed text as the values it stands for."""
+    """Typed text -> values."""
     return {name: value if isinstance(value, bool) else read_one(name, value) for name, value in given.items()}
 
 

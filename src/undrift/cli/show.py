@@ -1,4 +1,4 @@
-"""`undrift show`: the essence of a run in the terminal."""
+"""`undrift show`: what a run did, in the terminal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import typer
 
 if TYPE_CHECKING:
     from undrift.report.traces import Traces
+    from undrift.store.record import Record
+
+G_ACCURACY = "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round"
+LAST_DIAGNOSTICS = (
+    "SELECT metric, data, value FROM metrics WHERE stage='G' AND client IS NULL AND data IN ('train', 'ood') AND round="
+    "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data IN ('train', 'ood')) ORDER BY rowid"
+)
+FIRST_EVENTS = "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"
 
 
 def add(app: typer.Typer) -> None:
@@ -18,21 +26,17 @@ def add(app: typer.Typer) -> None:
 
 
 def show(
-    run: str = typer.Argument(..., help="the run's folder"),
+    run: str = typer.Argument(..., help="folder of the run"),
     traces: bool = typer.Option(
-        False, "--traces", help="what the parts saw: scores, losses, weights … over the rounds"
+        False, "--traces", help="notes of the parts over the rounds: scores, losses, weights …"
     ),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
-    html: str | None = typer.Option(None, "--html", help="write a page with every figure the record can give"),
+    html: str | None = typer.Option(None, "--html", help="write a page with all figures of the run to this file"),
 ) -> None:
-    """What a run did: method, stages, curve, published protocols, who was left out."""
-    from undrift.evaluate.views import protocols
+    """Show what a run did. Prints its method, accuracies, published protocols, diagnostics and failures."""
     from undrift.experiment.folders import run_folder
     from undrift.experiment.run_toml import read_toml
-    from undrift.experiment.summary import client_stage, global_stage, unseen
-    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
-    from undrift.report.traces import sparkline
-    from undrift.store.record import Record, rows_of
+    from undrift.store.record import Record
 
     folder = run_folder(run)
     options = read_toml(folder / "run.toml")
@@ -42,64 +46,85 @@ def show(
         typer.echo(json_module.dumps(load(run).summary))
         return
     record = Record(folder / "run.sqlite", read_only=True)
-    done, seconds = record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
-    whole = global_stage(record)
-    summary: dict[str, Any] = {
-        "method": options["method"], "seconds": seconds, "accuracy": (whole or {}).get("accuracy"),
-        "stages": {"G": whole, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
-        "unseen": unseen(record),
-    }  # fmt: skip
-    typer.echo(
-        f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, {seconds:.1f} s"
-    )
-    for part in options.get("parts", []):
-        typer.echo(f"  {part}")
-    curve = [
-        v
-        for (v,) in rows_of(
-            folder, "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round"
-        )
-    ]
-    if curve:
-        typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
-    typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
-    if newcomers := newcomers_line(summary):
-        typer.echo(newcomers)
-    typer.echo(f"\n{text_table(protocols(record.all, options['thresholds']))}")
-    for metric, data, value in record.all(
-        "SELECT metric, data, value FROM metrics WHERE stage='G' AND client IS NULL AND data IN ('train', 'ood') AND round="
-        "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data IN ('train', 'ood')) ORDER BY rowid"
-    ):
-        typer.echo(f"{metric} ({data}): {value:.6g}")
-    for round, client, kind, detail in record.all(
-        "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 12"
-    ):
-        who = "" if client is None else f" client {client}"
-        typer.echo(f"round {round}:{who} {kind}: {detail}")
+    summary = summarize(record, options)
+    typer.echo("\n".join(heading(folder, record, options, summary)))
+    typer.echo("\n".join(tables(record, options, summary)))
+    for line in diagnostics_and_events(record):
+        typer.echo(line)
     if traces or html is not None:
-        found = seen(folder)
+        found = read_traces(folder)
         if traces:
             typer.echo(f"\n{found}")
         if html is not None:
             from undrift.report.page import write
             from undrift.report.run_page import sections
 
-            drawn = sections(options["method"], record.all, summary, options["thresholds"])
-            write(Path(html), f"{options['method']} on {options['data']}", [*drawn, *found.sections()])
+            figures = sections(options["method"], record.all, summary, options["thresholds"])
+            write(Path(html), f"{options['method']} on {options['data']}", [*figures, *found.sections()])
             typer.echo(f"page: {html}", err=True)
     record.close()
 
 
-def seen(folder: Path) -> Traces:
-    """The run's traces; without the weights against what the clients hold where the federation cannot be made again."""
+def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
+    """What the tables need, read from the record alone: the federation and the network are not built."""
+    from undrift.experiment.summary import client_stage, global_stage, unseen
+
+    stage_g = global_stage(record)
+    return {
+        "method": options["method"],
+        "seconds": record.all("SELECT COALESCE(SUM(seconds), 0) FROM rounds")[0][0],
+        "accuracy": (stage_g or {}).get("accuracy"),
+        "stages": {"G": stage_g, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
+        "unseen": unseen(record),
+    }
+
+
+def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    """The run in one line, its parts, and the curve of G's accuracy."""
+    from undrift.report.traces import sparkline
+
+    done = record.all("SELECT COUNT(*) FROM rounds")[0][0]
+    lines = [
+        f"{folder}: {options['method']} on {options['data']}, {done} of {options['rounds']} rounds, "
+        f"{summary['seconds']:.1f} s"
+    ]
+    lines += [f"  {part}" for part in options.get("parts", [])]
+    curve = [value for (value,) in record.all(G_ACCURACY)]
+    if curve:
+        lines.append(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
+    return lines
+
+
+def tables(record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    """The stages, unseen clients, and the numbers as papers print them."""
+    from undrift.evaluate.views import protocols
+    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
+
+    lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend()}"]
+    if newcomers := newcomers_line(summary):
+        lines.append(newcomers)
+    return [*lines, f"\n{text_table(protocols(record.all, options['thresholds']))}"]
+
+
+def diagnostics_and_events(record: Record) -> list[str]:
+    """The last diagnostics, and the first events: failures, resumes, stops."""
+    lines = [f"{metric} ({data}): {value:.6g}" for metric, data, value in record.all(LAST_DIAGNOSTICS)]
+    for round, client, kind, detail in record.all(FIRST_EVENTS):
+        who = "" if client is None else f" client {client}"
+        lines.append(f"round {round}:{who} {kind}: {detail}")
+    return lines
+
+
+def read_traces(folder: Path) -> Traces:
+    """The traces of a run. Weights are compared with the clients' data only if the federation can be built again."""
     from undrift.core.errors import BadRequest
-    from undrift.experiment.resume import remade
+    from undrift.experiment.resume import rebuild_setup
     from undrift.report.traces import traces
     from undrift.store.record import rows_of
 
     federation = None
     try:
-        federation = remade(folder, None, None, None).federation
+        federation = rebuild_setup(folder).federation
     except BadRequest as error:
-        typer.echo(f"weights are not shown against what the clients hold: {error}", err=True)
+        typer.echo(f"weights are not compared with the clients' data: {error}", err=True)
     return traces(functools.partial(rows_of, folder), federation)

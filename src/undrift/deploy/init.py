@@ -15,7 +15,7 @@ import undrift
 from undrift import data as data_sets
 from undrift.core.errors import BadRequest
 from undrift.deploy.spec import Spec, at_server, made
-from undrift.experiment.run_toml import about, resolved
+from undrift.experiment.run_toml import option_values, provenance
 from undrift.experiment.setup import Setup
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -75,10 +75,10 @@ def shape_and_labels(data: Any, words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, spec: Spec, setup: Setup) -> None:
-    values = {name: list(v) if isinstance(v, tuple) else v for name, v in resolved(setup).items() if v is not None}
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None}
     for name in ("data", "partition", "clients", "workers", "engine", "tolerate", "device", "memory"):
         values.pop(name, None)  # each side's own business
-    versions = {name: value for name, value in about(setup).items() if name in ("undrift", "layout")}
+    versions = {name: value for name, value in provenance(setup).items() if name in ("undrift", "layout")}
     own = own_code(values)
     package = folder / "undrift_app"
     package.mkdir(parents=True)

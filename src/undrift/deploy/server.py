@@ -22,8 +22,8 @@ from undrift.deploy.spec import Spec, at_server
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.result import Result
-from undrift.experiment.resume import opened, remade
-from undrift.experiment.run_toml import about, resolved
+from undrift.experiment.resume import open_store, rebuild_setup
+from undrift.experiment.run_toml import option_values, provenance
 from undrift.experiment.runner import export
 from undrift.experiment.setup import Setup
 from undrift.federation import images
@@ -91,8 +91,10 @@ def begin(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say
         sizes = {site: handshake.members[site].n if site in here else 0 for site in spec.sites}
         facts = Facts(run, 1, sizes)
         setup = spec.setup(at_server(spec, list(sizes.values()), test))
-        values = {name: list(v) if isinstance(v, tuple) else v for name, v in resolved(setup).items() if v is not None}
-        (folder / "run.toml").write_text(tomli_w.dumps({**values, "about": about(setup), "deploy": spec.words()}))
+        values = {
+            name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
+        }
+        (folder / "run.toml").write_text(tomli_w.dumps({**values, "about": provenance(setup), "deploy": spec.words()}))
         facts.keep(folder)
         return rounds(spec, setup, handshake, store, facts, None, say)
     finally:
@@ -107,12 +109,12 @@ def go_on(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
         raise BadRequest(f"{folder} holds a run with other sites or labels; choose another out for a new one")
-    setup = remade(folder, None, at_server(spec, list(facts.sizes.values()), test), None, spec.options.rounds)
+    setup = rebuild_setup(folder, None, at_server(spec, list(facts.sizes.values()), test), None, spec.options.rounds)
     if specs.method_words(setup) != specs.method_words(spec.setup(setup.federation)):
         raise BadRequest(
             f"{folder} holds a run of {setup.method.name}, which is not this app's method; choose another out"
         )
-    store = opened(folder, setup)
+    store = open_store(folder, setup)
     try:
         facts = replace(facts, sessions=facts.sessions + 1).keep(folder)
         server_state, said = store.restore()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from undrift.core.errors import BadRequest
-from undrift.experiment.network import built, read_tensors
+from undrift.experiment.network import build_module, read_tensors
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Mixture
 from undrift.federation import images
@@ -40,7 +40,7 @@ class SiteModel:
         shape = tuple(self.about["shape"])
         rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
         stand_in = Federation("site", rows, rows, [], self.about["labels"])
-        made, _ = built(from_keywords({"model": self.about["model"]}), stand_in)
+        made, _ = build_module(from_keywords({"model": self.about["model"]}), stand_in)
         module = copy.deepcopy(made)
         module(images.network_input(rows[0]))  # lazy layers get their shapes
         module.load_state_dict(read_tensors(self.folder / name))

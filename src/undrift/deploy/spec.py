@@ -13,7 +13,7 @@ import torch
 
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options, from_keywords
-from undrift.experiment.run_toml import part_words, read_toml
+from undrift.experiment.run_toml import part_text, read_toml
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation, Rows
 from undrift.federation.from_clients import four, from_clients, held_back
@@ -173,4 +173,4 @@ def at_site(spec: Spec, site: str, given: Any, labels: Sequence[str]) -> Federat
 
 
 def method_words(setup: Setup) -> list[str]:
-    return [part_words(part) for part in setup.method.parts]
+    return [part_text(part) for part in setup.method.parts]

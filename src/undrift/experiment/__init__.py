@@ -1,1 +1,1 @@
-"""One run: its options, everything made from them, the folder it writes, resuming it, and its result."""
+"""One run: its options, its setup, the run itself, its folder and its result. Several runs are in `study/`."""

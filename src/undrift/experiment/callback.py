@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""The callback of a run: what it reports while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class RunCallback:
     """Called during a run. Every method does nothing by default: override what you need."""
 
     def on_message(self, sentence: str) -> None:
-        """Something the user should know, from the engine while it starts."""
+        """A message for the user, from the engine while it starts."""
 
     def on_start(self, setup: Setup, engine: Engine) -> None:
-        """Before the first round of this process."""
+        """Called before the first round that this process runs."""
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        """After every round (0-based); `accuracy` is stage G's, where there is a global model."""
+        """Called after every round (0-based). `accuracy` is that of the global model (stage G), None without one."""
 
     def on_end(self, evaluation_share: float) -> None:
-        """After the last round; the share of the time that evaluation took."""
+        """Called after the last round. `evaluation_share` is the share of the time that evaluation took."""

@@ -1,4 +1,4 @@
-"""Which engine a run gets, and why."""
+"""Choose the engine of a run, with the reason that is shown to the user."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from undrift.store.run_store import RunStore
 def engine_for(
     setup: Setup, store: RunStore, started: list[Worker] | Engine | None, say: Callable[[str], None] | None = None
 ) -> Engine:
-    """The engine asked for; `auto` takes processes where there is enough to share, and says why."""
+    """The engine of the options, opened. `auto` uses processes if there is enough training to share between workers."""
     options = setup.options
     if isinstance(started, Engine):
         return started.open(setup.runtime, store.states)
     name, why = options.engine, "asked for"
     if name == "auto":
-        name, why = automatic(setup, options.workers or cores())
+        name, why = choose_engine(setup, options.workers or cores())
     if name == "ray":
         from undrift.engine.ray import Ray
 
         return Ray(options.ray_address, options.workers, options.device, say).open(setup.runtime, store.states)
     if name == "flower":
-        raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
+        raise BadRequest(
+            "the flower engine runs at real sites; `undrift deploy init FOLDER` writes the files they need"
+        )
     if name == "processes":
         return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
             setup.runtime, store.states
@@ -41,25 +43,28 @@ def engine_for(
     return Inline(setup.runtime, store.states, why)
 
 
-def automatic(setup: Setup, workers: int) -> tuple[str, str]:
+def choose_engine(setup: Setup, workers: int) -> tuple[str, str]:
+    """(engine, reason) for `--engine auto`."""
     if setup.runtime.model.device.type != "cpu":
         return "inline", "one device does the work"
     if workers < 2:
         return "inline", "one core"
     try:
         seconds = expected_seconds(setup)
-    except Exception:  # the user's model or loss raises: let it do so in a client's hands, which says who and when
+    except (
+        Exception
+    ):  # the user's model or loss raises: it will again in a client's round, whose error names client and round
         return "inline", "one step could not be timed"
-    if seconds < WORTH_IT:
+    if seconds < MIN_SHARED_SECONDS:
         return "inline", f"about {seconds:.0f} s of training, too little to share"
     return "processes", f"about {seconds:.0f} s of training to share"
 
 
-WORTH_IT = 15.0  # seconds of training below which starting workers costs more than it gains
+MIN_SHARED_SECONDS = 15.0  # of training: below, starting workers costs more than it gains
 
 
 def expected_seconds(setup: Setup) -> float:
-    """One step, timed, times the steps of the run."""
+    """Expected seconds of training: the time of one step (the best of three) × the number of steps of the run."""
     plan, runtime, federation = setup.plan, setup.runtime, setup.federation
     x, y = federation.x[: plan.batch], federation.y[: plan.batch]
     with one_thread():

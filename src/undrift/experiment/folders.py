@@ -1,4 +1,4 @@
-"""Folders of runs: finding one, and claiming one for a new run."""
+"""Folders of runs: find an existing one, claim one for a new run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
 
 
-def named(run: str | Path) -> Path:
-    """The folder that somebody means: by its path, by its name in `runs`, or by a file of a run in it."""
+def find_folder(run: str | Path) -> Path:
+    """The folder for a path, a name inside `runs`, or the path of a run.toml or run.sqlite. It may not exist."""
     folder = Path(run)
     if folder.name in ("run.toml", "run.sqlite"):
         folder = folder.parent
@@ -20,10 +20,11 @@ def named(run: str | Path) -> Path:
 
 
 def run_folder(run: str | Path) -> Path:
-    folder = named(run)
+    """The folder of one existing run; refused if it is a folder of several runs or of none."""
+    folder = find_folder(run)
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
         raise BadRequest(
-            f"{run} holds many runs: `undrift report {run}` shows them, `--resume` of compare and paper run goes on"
+            f"{run} holds many runs: `undrift report {run}` shows them; resume it with --resume of compare or paper run"
         )
     if not (folder / "run.toml").exists() or not (folder / "run.sqlite").exists():
         raise BadRequest(
@@ -32,8 +33,8 @@ def run_folder(run: str | Path) -> Path:
     return folder
 
 
-def claimed(options: Options, setup: Setup) -> Path:
-    """The run's folder, made for it: the next free name, or the one asked for."""
+def claim_folder(options: Options, setup: Setup) -> Path:
+    """Create the folder of a new run: `--out`, or the next free runs/DATA-METHOD-N."""
     if options.out is None:
         method = re.sub(r"[^A-Za-z0-9.@+-]+", "_", setup.method.name).strip("_")[:60]
         data = re.sub(r"[^A-Za-z0-9.-]+", "_", Path(setup.federation.name).stem or "data")
@@ -41,7 +42,7 @@ def claimed(options: Options, setup: Setup) -> Path:
     folder = Path(options.out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not options.force:
-            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old one aside")
+            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old run aside")
         folder.rename(free_name(folder.with_name(folder.name + ".old")))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,7 @@ def claimed(options: Options, setup: Setup) -> Path:
 
 
 def free_name(folder: Path) -> Path:
+    """The first of FOLDER-1, FOLDER-2, … that does not exist."""
     number = 1
     while (other := folder.with_name(f"{folder.name}-{number}")).exists():
         number += 1
@@ -62,6 +64,7 @@ def free_name(folder: Path) -> Path:
 
 
 def next_free(parent: Path, stem: str) -> Path:
+    """Create the first of PARENT/STEM-1, PARENT/STEM-2, … that does not exist. Safe against other processes."""
     number = 1
     while True:
         folder = parent / f"{stem}-{number}"

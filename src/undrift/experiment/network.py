@@ -1,4 +1,4 @@
-"""The network of a run and what is tried on it before round 0: its output, the loss, the augmentation."""
+"""The network, loss and augmentation of a run, each tried on two samples before round 0."""
 
 from __future__ import annotations
 
@@ -23,40 +23,41 @@ from undrift.federation.federation import Federation
 from undrift.round.runtime import cross_entropy
 
 
-def prepared(options: Options, federation: Federation) -> tuple[Flat, str]:
-    """The run's network as one flat vector, with its initial values, and its name."""
-    module, name = built(options, federation)
-    flat = flattened(module, chosen_device(options.device), federation, name)
+def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
+    """(the network as one flat vector with its initial values, its name)."""
+    module, name = build_module(options, federation)
+    flat = flatten(module, chosen_device(options.device), federation, name)
     if options.init is not None:
         flat.read_state_dict(read_tensors(Path(options.init)))
     return flat, name
 
 
-def built(options: Options, federation: Federation) -> tuple[nn.Module, str]:
-    """The module with its initial parameters, which depend on the seed and on nothing else."""
+def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
+    """(the module, its name). The initial parameters depend on the seed only."""
     given = options.model or models.default_for(federation.name, federation.shape)
     if isinstance(given, nn.Module):
         return given, type(given).__name__
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(options.seed, "model"))
         if callable(given):
-            return made(given, federation), getattr(given, "__name__", "model")
+            return call_factory(given, federation), getattr(given, "__name__", "model")
         if ":" in given and "(" not in given:
-            return made(imported(given, "model"), federation), given
+            return call_factory(imported(given, "model"), federation), given
         call = text.parse(given)
         return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
 
 
-def made(factory: Callable[..., Any], federation: Federation) -> nn.Module:
-    """Call a user's factory with (shape, classes) if it takes them."""
+def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
+    """Call a user's function: with (shape, classes) if it takes two arguments, else with none."""
     takes = len([p for p in inspect.signature(factory).parameters.values() if p.default is p.empty])
     module = factory(federation.shape, federation.classes) if takes >= 2 else factory()
     if not isinstance(module, nn.Module):
-        raise BadRequest(f"the model's function returned {type(module).__name__}, not a torch.nn.Module")
+        raise BadRequest(f"the model function returned {type(module).__name__}; it must return a torch.nn.Module")
     return module
 
 
-def flattened(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
+def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
+    """The module as one flat vector; refused if it cannot take the samples or has too few outputs."""
     try:
         flat = Flat(module, images.network_input(federation.x[:2]), device)
     except BadRequest:
@@ -68,13 +69,13 @@ def flattened(module: nn.Module, device: torch.device, federation: Federation, n
     classes = Trial(flat, federation).logits.shape[-1]
     if classes < federation.classes:
         raise BadRequest(
-            f"the model {name} gives {classes} logits and {federation.name} has {federation.classes} classes; let it give as many"
+            f"the model {name} returns {classes} logits but {federation.name} has {federation.classes} classes; return one per class"
         )
     return flat
 
 
 class Trial:
-    """The network's output on two samples: what a loss and metrics are tried on before round 0."""
+    """The network's output on two samples. A user's loss and metrics are tried on it before round 0."""
 
     def __init__(self, flat: Flat, federation: Federation) -> None:
         flat.module.eval()
@@ -84,7 +85,7 @@ class Trial:
 
 
 def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
-    """Cross-entropy, or the user's function of (logits, y), which must give one number per sample."""
+    """Cross-entropy, or the user's function of (logits, y), which must return one number per sample."""
     if given is None:
         return cross_entropy
     function = imported(given, "loss") if isinstance(given, str) else given
@@ -96,34 +97,38 @@ def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
 
 
 def augmentation(given: Any, federation: Federation) -> Any:
-    """Augmentations work on pictures in 0…1; what the network sees is standardised."""
+    """The augmentation of the options. It works on images in 0…1, so standardised ones are scaled back around it."""
     if given is None or callable(given):
         return given
     if not images.is_image(federation.x):
-        raise BadRequest(f"--augment changes pictures, but {federation.name} is a table; leave it out")
+        raise BadRequest(f"--augment works on images, but {federation.name} is a table; leave it out")
     steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
     return whole if federation.scale is None else augment.around(whole, *federation.scale)
 
 
 def chosen_device(name: str) -> torch.device:
+    """The device of `--device`; `auto` is cuda if available, else cpu."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise BadRequest(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise BadRequest(
+            f"the device {name!r} cannot be used: {str(error).splitlines()[0]}; try --device cpu"
+        ) from None
     return device
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The state dict in a safetensors file."""
     import safetensors.torch
 
     try:
         return safetensors.torch.load_file(path)
     except FileNotFoundError:
-        raise BadRequest(f"there is no file {path} to start from") from None
+        raise BadRequest(f"there is no file {path}; --init takes a .safetensors file") from None
     except Exception as error:
         raise BadRequest(
             f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"

@@ -1,4 +1,4 @@
-"""The options of a run: the same words on the command line, as keywords of `ud.run` and as keys of run.toml."""
+"""The options of a run. Their names are the same on the command line, as keywords of `ud.run` and in run.toml."""
 
 from __future__ import annotations
 
@@ -17,61 +17,69 @@ def option(default: Any, help: str, flag: str | None = None) -> Any:
 
 @dataclass
 class Options:
-    """Defaults are those of the command line. What is `None` is left to the run to decide."""
+    """The defaults are those of the command line. `None` leaves the choice to the run."""
 
-    method: Any = option("fedavg", "what to run: names joined by +, a weighting by @ (flood+scaffold@bound)")
-    data: Any = option("digits", "a data set's name, a .npz file, or a folder of images")
-    partition: Any = option("dirichlet(0.3)", "how the samples are dealt to clients")
-    clients: int = option(20, "how many clients")
-    noise: Any = option(None, "wrong labels: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), joined by +")
-    domains: Any = option(None, "feature skew, one look per client in turn: identity+inverted+rotated(45)")
-    faults: Any = option(None, "what goes wrong on purpose: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)")
-    validation: float = option(0.0, "share of each client's training data held out for choices")
-    proxy: float = option(0.0, "share of the training data given to the server")
-    unseen: float = option(0.0, "share of clients that never train and are judged as newcomers")
-    model: Any = option(None, "the network (default by data set), or package:function")
+    method: Any = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
+    data: Any = option("digits", "name of a data set, a .npz file, or a folder of images")
+    partition: Any = option("dirichlet(0.3)", "how the samples are split between clients")
+    clients: int = option(20, "number of clients")
+    noise: Any = option(None, "label noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)")
+    domains: Any = option(
+        None, "feature skew: one image transform per client in turn, as in identity+inverted+rotated(45)"
+    )
+    faults: Any = option(
+        None, "injected faults, joined by +: nan(0.1), drop(0.2), slow(0.3), flip(0.1), scale(0.1, 10)"
+    )
+    validation: float = option(0.0, "share of each client's training data held out for validation")
+    proxy: float = option(0.0, "share of the training data given to the server as its proxy set")
+    unseen: float = option(0.0, "share of clients that never train and are evaluated as new clients")
+    model: Any = option(None, "network, or package:function that returns one [depends on the data]")
     rounds: int = option(50, "communication rounds")
-    cohort: float | int | None = option(None, "clients per round: a share with a decimal point, else a number [0.5]")
-    selection: Any = option("uniform", "uniform, all, probability(p), list([…])")
-    epochs: int = option(2, "local epochs")
+    cohort: float | int | None = option(
+        None, "clients per round: a share with a decimal point (0.5, 1.0), or a number (10) [0.5]"
+    )
+    selection: Any = option(
+        "uniform", "how clients are chosen each round: uniform, all, probability(p), list([…]) [uniform]"
+    )
+    epochs: int = option(2, "local epochs per round")
     batch: int = option(32, "local batch size")
-    optimizer: str = option("sgd", "sgd or adam")
+    optimizer: str = option("sgd", "local optimizer: sgd or adam")
     lr: float = option(0.05, "local learning rate")
     momentum: float = option(0.9, "local momentum")
     weight_decay: float = option(0.0, "local weight decay")
-    lr_decay: float = option(1.0, "factor on the rate per round")
+    lr_decay: float = option(1.0, "multiply the learning rate by this after every round")
     clip: float | None = option(None, "clip the local gradient to this norm")
     persist_momentum: bool = option(False, "clients keep their momentum between rounds")
-    augment: Any = option(None, "augmentation of training pictures: crop+flip")
-    loss: Any = option(None, "package:function of (logits, y), one number per sample")
+    augment: Any = option(None, "augmentation of training images, as in crop+flip")
+    loss: Any = option(None, "loss: package:function of (logits, y), one number per sample [cross-entropy]")
     init: Any = option(None, "start from this state dict (.safetensors)")
-    sampling: Any = option(None, "a sampling part, as in --sampling flood")
-    objective: Any = option(None, "an objective part")
-    personalize: Any = option(None, "a personalization part")
-    weighting: Any = option(None, "a weighting part")
-    combine: Any = option(None, "a combining part")
-    server: Any = option(None, "a server update part")
-    private: Any = option(None, "entries that never leave a client: norms, head, named(…)")
-    seed: int = option(0, "seeds the run, and the federation unless --data-seed is given")
-    data_seed: int | None = option(None, "seeds the federation alone")
-    evaluate_every: int = option(5, "judge clients (L1, L2) every so many rounds and at the last")
-    evaluate_clients: Any = option("cohort", "whom to judge: cohort, a number of clients, or all")
-    thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "ε of ρ: how many clients reach this accuracy")
-    metrics: Any = option(None, "your own metrics: package:function of (logits, y), joined by commas")
+    sampling: Any = option(None, "sampling part, as in --sampling flood")
+    objective: Any = option(None, "objective part")
+    personalize: Any = option(None, "personalization part")
+    weighting: Any = option(None, "weighting part")
+    combine: Any = option(None, "combining part")
+    server: Any = option(None, "server update part")
+    private: Any = option(None, "parameters that never leave a client: norms, head, named(…)")
+    seed: int = option(0, "seed of the run, and of the federation unless --data-seed is given")
+    data_seed: int | None = option(None, "seed of the federation alone")
+    evaluate_every: int = option(5, "evaluate clients (L1, L2) every N rounds and after the last")
+    evaluate_clients: Any = option("cohort", "which clients to evaluate: cohort, a number of clients, or all")
+    thresholds: Any = option((0.5, 0.8, 0.9, 0.95), "accuracy thresholds ε of ρ(ε), the number of clients above ε")
+    metrics: Any = option(None, "own metrics, joined by commas: package:function of (logits, y)")
     diagnose: Any = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
                            "cost, landscape, hessian, ood, confusion")  # fmt: skip
-    ood: Any = option(None, "a data set for out-of-distribution detection")
-    stop_at: float | None = option(None, "end when validation accuracy reaches this")
-    engine: str = option("auto", "auto, inline, processes, ray")
-    workers: int | None = option(None, "worker processes, or Ray actors [one per core]")
+    ood: Any = option(None, "data set for out-of-distribution detection")
+    stop_at: float | None = option(None, "stop when the validation accuracy reaches this")
+    engine: str = option("auto", "where clients train: auto, inline, processes, ray")
+    workers: int | None = option(None, "number of worker processes or Ray actors [one per core]")
     ray_address: str | None = option(
-        None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local one]"
+        None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local cluster]"
     )
     device: str = option("auto", "cpu, cuda, mps or auto")
-    memory: float = option(1.0, "budget of the state store in GB")
-    out: Any = option(None, "the run's folder [runs/DATA-METHOD-N]")
-    tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping")
-    force: bool = option(False, "move an old run of the same name aside")
+    memory: float = option(1.0, "memory budget of the client states in GB")
+    out: Any = option(None, "folder of the run [runs/DATA-METHOD-N]")
+    tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping the run")
+    force: bool = option(False, "move an old run in --out aside")
 
     def __post_init__(self) -> None:
         self.check()
@@ -81,7 +89,7 @@ class Options:
         return self.seed if self.data_seed is None else self.data_seed
 
     def check(self) -> None:
-        """Refuse values that no run can have, one sentence each."""
+        """Refuse values that no run can have, with one sentence each."""
         for name, least in (("clients", 1), ("rounds", 1), ("epochs", 1), ("batch", 1), ("evaluate_every", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -103,24 +111,24 @@ class Options:
         if self.engine not in ENGINES:
             raise unknown("engine", str(self.engine), ENGINES)
         if self.ray_address is not None and self.engine == "auto":
-            raise BadRequest("--ray-address goes with --engine ray: no other engine joins a cluster")
+            raise BadRequest("--ray-address goes with --engine ray; no other engine joins a cluster")
         if self.stop_at is not None:
             self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
             if not self.validation:
-                raise BadRequest("--stop-at judges on validation data, and there is none; add --validation 0.1")
+                raise BadRequest("--stop-at evaluates on validation data, and there is none; add --validation 0.1")
         if isinstance(self.thresholds, str):
             self.thresholds = self.thresholds.split(",")
         try:
             self.thresholds = tuple(float(value) for value in self.thresholds)
         except (TypeError, ValueError):
-            raise BadRequest(f"--thresholds are numbers such as 0.5,0.9, not {self.thresholds}") from None
+            raise BadRequest(f"--thresholds must be numbers such as 0.5,0.9, not {self.thresholds}") from None
         if not all(0 <= value <= 1 for value in self.thresholds):
-            raise BadRequest(f"--thresholds are accuracies in 0…1, not {self.thresholds}")
+            raise BadRequest(f"--thresholds must be accuracies in 0…1, not {self.thresholds}")
         text = str(self.evaluate_clients)
         if text not in ("cohort", "all"):
             if not text.isdigit() or int(text) < 1:
                 raise BadRequest(
-                    f"--evaluate-clients is cohort, all or a number of clients, not {self.evaluate_clients}"
+                    f"--evaluate-clients must be cohort, all or a number of clients, not {self.evaluate_clients}"
                 )
             self.evaluate_clients = int(text)
 
@@ -137,6 +145,7 @@ HINTS = typing.get_type_hints(Options)
 
 
 def from_keywords(given: dict[str, Any]) -> Options:
+    """Options from keywords; unknown names are refused."""
     for name in given:
         if name not in FIELDS:
             raise unknown("option", name, FIELDS)

@@ -1,4 +1,4 @@
-"""A run that has happened: its numbers, its pictures, its models."""
+"""The result of a run: its numbers, figures and models."""
 
 from __future__ import annotations
 
@@ -24,46 +24,60 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What `ud.run` returns and `ud.load` finds again."""
+    """The result of a run, returned by `ud.run`, `ud.resume` and `ud.load`.
+
+    `summary` is the object that `undrift run --json` prints, `folder` is the run's folder (None with `out=False`).
+    `rows` reads anything else from the record of the run (docs/formats.md has its tables).
+
+        result = ud.run("scaffold", rounds=30)
+        result.accuracy                     # of the global model on the test set
+        print(result.table())               # all stages
+        result.plot().show()                # accuracy over the rounds
+        result.model, result.personal(3)    # torch modules: the global model, the model of client 3
+    """
 
     def __init__(self, setup: Setup, store: RunStore, server_state: ServerState) -> None:
         self.setup, self.server_state, self.folder = setup, server_state, store.folder
         self._store = store
         self.summary: dict[str, Any] = summary.summary(
-            store.record, None if store.folder is None else str(store.folder), setup.method.name, server_state.evaluated,
+            store.record,
+            None if store.folder is None else str(store.folder),
+            setup.method.name,
+            server_state.evaluated,
             setup.options.thresholds,
-        )  # fmt: skip
+        )
 
     @property
     def accuracy(self) -> float | None:
+        """Accuracy of the global model on the test set (stage G); None for a method with private entries."""
         return self.summary["accuracy"]
 
     @property
     def vector(self) -> torch.Tensor:
-        """The judged vector."""
+        """The evaluated model as one flat vector."""
         return self.server_state.evaluated
 
     @property
     def model(self) -> nn.Module:
-        """The judged model as a plain module."""
+        """The evaluated global model as a torch module, in evaluation mode."""
         if self.setup.plan.private is not None:
-            raise BadRequest("with private entries no global model exists; take a client's own with .personal(client)")
+            raise BadRequest(
+                "a method with private entries has no global model; use .personal(client) for the model of one client"
+            )
         return self.module_of(self.server_state.evaluated)
 
     def personal(self, client: int) -> nn.Module:
-        """What a client holds after receiving the final model (stage L1), as a module."""
+        """The model that a client holds after it received the final global model (stage L1), as a torch module."""
         if not 0 <= client < self.setup.plan.clients:
-            raise BadRequest(f"there is no client {client}; they are numbered 0 to {self.setup.plan.clients - 1}")
+            raise BadRequest(f"there is no client {client}; clients are numbered 0 to {self.setup.plan.clients - 1}")
         if self.setup.options.engine == "flower":
-            raise BadRequest(
-                "personal models of a deployment are at the sites: `ud.load(FOLDER)` there opens a site's own"
-            )
+            raise BadRequest("the personal models of a deployment are at the sites; run `ud.load(FOLDER)` at the site")
         mixture = self.held(client)
         modules = [self.module_of(vector) for _, vector in mixture]
         return modules[0] if len(modules) == 1 else Mixture(modules, [float(weight) for weight, _ in mixture])
 
     def held(self, client: int) -> list[tuple[Any, torch.Tensor]]:
-        """The mixture [(weight, vector)] behind `personal`."""
+        """The mixture [(weight, vector)] that `personal` makes a module of."""
         engine = Inline(self.setup.runtime, self._store.states)
         server_round = self.setup.loop(engine, self._store).open_round(self.server_state)
         messages = {client: server_round.messages_for(server_round.broadcasts(), client)}
@@ -73,38 +87,38 @@ class Result:
             work.prepare()
             return [(weight, vector.cpu().clone()) for weight, vector in work.mixture(work.start)]
 
-    def module_of(self, vector: torch.Tensor) -> nn.Module:
+    def module_of(self, vector: torch.Tensor) -> nn.Module:  # a new module of the network, with the vector's values
         flat = self.setup.runtime.model.twin()
         flat.load(vector, self.server_state.integers)
         flat.module.eval()
         return copy.deepcopy(flat.module)
 
     def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Rows of the record: `result.rows("SELECT round, value FROM metrics WHERE stage='G'")`."""
+        """Query the record with SQL: `result.rows("SELECT round, value FROM metrics WHERE stage='G'")`."""
         if self._store.folder is None:
             return self._store.record.all(query, values)
         return rows_of(self._store.folder, query, values)
 
     def table(self) -> str:
-        """The final stages as text; which model on which data stands in the header."""
+        """The last evaluation as a text table. The header says which model is evaluated on which data."""
         from undrift.experiment.tables import stage_table, text_table
 
         return text_table(stage_table([self.summary]))
 
     def plot(self, metric: str = "accuracy") -> Any:
-        """A plotly figure of a metric over the rounds, per stage; bands are one std over clients."""
+        """A plotly figure of a metric over the rounds, one line per stage. Bands are one standard deviation over clients."""
         from undrift.report.clients import bands
 
         return bands(self.rows, metric)
 
     def curve(self, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Any:
-        """A metric over the rounds, per client where there are clients: what the views of `undrift.evaluate.views` take."""
+        """A metric over the rounds, per client for L1 and L2: the input of the functions in `undrift.evaluate.views`."""
         from undrift.evaluate.views import curve
 
         return curve(self.rows, stage, data, metric)
 
     def traces(self) -> Traces:
-        """What the parts saw (their notes) as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
+        """The notes that the parts recorded, as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
         from undrift.report.traces import traces
 
         return traces(self.rows, self.setup.federation)
@@ -115,7 +129,7 @@ class Result:
 
 
 class Mixture(nn.Module):
-    """Σ weight · logits of several models."""
+    """The sum of several models' logits: Σ weight · logits."""
 
     def __init__(self, modules: list[nn.Module], weights: list[float]) -> None:
         super().__init__()

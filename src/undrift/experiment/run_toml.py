@@ -1,4 +1,4 @@
-"""run.toml: every option of a run with the value it had, written and read."""
+"""Write and read run.toml: every option of a run with its value, and what made the run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
 
 
-def resolved(setup: Setup) -> dict[str, Any]:
-    """Every option with the value it has in this run; objects that text cannot name are written as their repr."""
+def option_values(setup: Setup) -> dict[str, Any]:
+    """Every option with its value in this run. Objects that text cannot name become `object:…`."""
     values: dict[str, Any] = {}
     for name in FIELDS:
         value = getattr(setup.options, name)
@@ -31,7 +31,7 @@ def resolved(setup: Setup) -> dict[str, Any]:
             continue
         if isinstance(value, os.PathLike):
             value = str(value)
-        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else words(value)
+        values[name] = value if value is None or isinstance(value, (str, int, float, tuple)) else value_text(value)
     values["method"] = setup.method.name
     if isinstance(setup.selection, Uniform):
         values["cohort"] = setup.selection.cohort
@@ -41,28 +41,29 @@ def resolved(setup: Setup) -> dict[str, Any]:
         values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
-    values["parts"] = [part_words(part) for part in setup.method.parts]
+    values["parts"] = [part_text(part) for part in setup.method.parts]
     return values
 
 
 AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", "server", "private")
 
 
-def part_words(part: Any) -> str:
-    """A shipped part as the text that makes it again; a user's own as what it says of itself."""
+def part_text(part: Any) -> str:
+    """A part as text: of a shipped part what builds it again, of a user's part `object:` and its repr."""
     ours = part_tables()[part.axis].get(part.name) is type(part)
     return f"{part.axis}.{text.spell(part)}" if ours else f"{part.axis}.object:{part!r}"
 
 
-def words(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as the text that builds it again, or `object:` and its type."""
     try:
         return text.spell(value)
     except BadRequest:
         return f"object:{type(value).__module__}.{type(value).__qualname__}"
 
 
-def about(setup: Setup) -> dict[str, Any]:
-    """What made this run: versions and the settings that change bits."""
+def provenance(setup: Setup) -> dict[str, Any]:
+    """What made this run: versions, machine, fingerprints, and the settings that change bits."""
     import numpy
 
     import undrift
@@ -80,17 +81,17 @@ def about(setup: Setup) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The options of a run.toml, with names and types checked; `parts` is what a method was resolved to."""
+    """The options in a run.toml, with names and types checked. `parts` are the resolved parts of the method."""
     try:
         table = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise BadRequest(f"there is no file {path}") from None
     except IsADirectoryError:
-        raise BadRequest(f"{path} is a folder; name the run.toml in it") from None
+        raise BadRequest(f"{path} is a folder; give the run.toml in it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} is not a TOML file: {error}") from None
     table.pop("about", None)
-    table.pop("deploy", None)  # who takes part in a deployment: deploy/spec.py reads it
+    table.pop("deploy", None)  # the sites of a deployment, read by deploy/spec.py
     for name, value in table.items():
         if name == "parts":
             if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
@@ -104,6 +105,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def has_type(value: Any, hint: Any) -> bool:
+    """Whether a value of run.toml has the type of its option."""
     if hint is Any:
         return isinstance(value, (str, int, float, list))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

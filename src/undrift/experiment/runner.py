@@ -1,4 +1,4 @@
-"""`ud.run`, `ud.load`, and the folder of a run: from keywords to a finished run and back."""
+"""`ud.run`: from keywords to a finished run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from undrift.engine.faulty import Faulty
 from undrift.engine.spawn import Worker
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.engines import engine_for
-from undrift.experiment.folders import claimed
+from undrift.experiment.folders import claim_folder
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Result
-from undrift.experiment.run_toml import about, resolved, write_toml
+from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
 from undrift.round.engine import Engine
@@ -36,7 +36,15 @@ def run(
     started: list[Worker] | Engine | None = None,
     **keywords: Any,
 ) -> Result:
-    """Run a method on a federation. Keywords are the options of `undrift run`; `out=False` keeps nothing on disk.
+    """Run a method on a federation and return the result.
+
+    `method` is a text ("flood+scaffold@bound"), a part, a method, or a list of these. `federation` comes from
+    `ud.federate` or `ud.Federation`; without one, the keywords `data`, `partition`, `clients` … make it. The other
+    keywords are the options of `undrift run`, with `_` for `-`: `rounds=100, lr=0.1, model="mlp(200)"`.
+
+    The run is written to `out` (default runs/DATA-METHOD-N) and can be resumed with `ud.resume`; `out=False` writes nothing.
+    `callback` (a `RunCallback`) is called after every round, `checkpoint_every=N` writes a checkpoint every N rounds.
+    `parts` are the resolved parts of a run.toml, `started` is an engine or workers that already run.
 
     >>> result = run("fedavg", rounds=2, clients=4, out=False)
     >>> sorted(result.summary)[:3]
@@ -44,20 +52,20 @@ def run(
     """
     options = from_keywords({"method": method, **keywords})
     setup = prepare(options, federation, parts)
-    folder = None if options.out is False else claimed(options, setup)
+    folder = None if options.out is False else claim_folder(options, setup)
     store = RunStore(folder, int(options.memory * 10**9), checkpoint_every)
     try:
         if folder is not None:
-            write_toml(folder / "run.toml", resolved(setup), about(setup))
+            write_toml(folder / "run.toml", option_values(setup), provenance(setup))
         result = execute(setup, store, callback or RunCallback(), started=started)
     except BaseException as error:
         refused = isinstance(error, BadRequest) and not store.record.all("SELECT round FROM rounds LIMIT 1")
         store.close()
         if folder is not None and refused:
-            shutil.rmtree(folder)  # an engine that cannot start leaves no empty run behind
+            shutil.rmtree(folder)  # an engine that could not start: leave no empty run
         raise
     if folder is not None:
-        store.close()  # a run in memory stays open: its result reads from it
+        store.close()  # without a folder the store stays open: the result reads from it
     return result
 
 
@@ -68,6 +76,7 @@ def execute(
     server_state: ServerState | None = None,
     started: list[Worker] | Engine | None = None,
 ) -> Result:
+    """Run the rounds of a setup, from `server_state` or from the start, and write the final model."""
     engine = engine_for(setup, store, started, callback.on_message)
     try:
         if setup.faults:
@@ -82,7 +91,7 @@ def execute(
     except KeyboardInterrupt:
         if store.folder is None:
             raise
-        raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift resume {store.folder}` goes on") from None
+        raise KeyboardInterrupt(f"stopped, nothing is lost; `undrift resume {store.folder}` resumes the run") from None
     finally:
         engine.close()
     if store.folder is not None:
@@ -91,7 +100,7 @@ def execute(
 
 
 def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
-    """`model.safetensors`: an ordinary state dict of the judged model (its shared entries, where some are private)."""
+    """Write model.safetensors: the state dict of the evaluated model, without private entries."""
     assert store.folder is not None
     state = setup.runtime.model.state_dict(server_state.evaluated, server_state.integers)
     private = setup.method.private_names(setup.plan.layout)
@@ -105,5 +114,5 @@ def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
 
 
 def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tied names get a copy each: safetensors refuses tensors that share memory."""
+    """Copy every tensor: safetensors refuses tensors that share memory, as tied weights do."""
     return {name: value.clone() for name, value in state.items()}

@@ -1,4 +1,4 @@
-"""From options to everything a run needs: federation, network, method, plan, and the checks before round 0."""
+"""Build everything a run needs from its options: federation, network, method and plan, with all checks before round 0."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Setup:
     runtime: Runtime
     selection: selection.Selection
     model_name: str
-    notices: list[str]  # what the user should know before round 0
+    notices: list[str]  # shown to the user before round 0
     faults: list[Any]
 
     def loop(
         self, engine: Engine, store: RunStore, callback: RunCallback | None = None, evaluator: Evaluator | None = None
     ) -> Loop:
-        """The rounds of this run, on an engine."""
+        """The loop of this run's rounds on an engine."""
         options = self.options
         if evaluator is None:
             evaluator = StageEvaluator(self.runtime, engine, options.evaluate_every, options.evaluate_clients)
@@ -56,14 +56,14 @@ class Setup:
 
 
 def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
-    """Everything a run needs. What speaks against it is refused here, in one sentence, before round 0."""
-    federation = federation or dealt(options)
+    """Build everything a run needs. What cannot work is refused here, before round 0, with one sentence."""
+    federation = federation or build_federation(options)
     if options.unseen and not federation.unseen:
-        raise BadRequest("who is unseen is decided when a federation is made; give unseen to federate or from_clients")
-    flat, model_name = network.prepared(options, federation)
+        raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
+    flat, model_name = network.build_network(options, federation)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients)
-    plan = planned(options, federation, flat, composition(options, parts), chosen)
-    notices = [*plan.method.notices, *flat.layout.notes, *about_federation(federation)]
+    plan = make_plan(options, federation, flat, composition(options, parts), chosen)
+    notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)
@@ -76,20 +76,20 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     )  # fmt: skip
     runtime.diagnostics = evaluation.diagnostics(options.diagnose, runtime)
     return Setup(
-        options, federation, plan.method, plan, runtime, chosen, model_name, notices, faults_of(options.faults)
+        options, federation, plan.method, plan, runtime, chosen, model_name, notices, read_faults(options.faults)
     )
 
 
-def planned(
+def make_plan(
     options: Options, federation: Federation, flat: Flat, composed: Method, chosen: selection.Selection
 ) -> Plan:
-    """The plan, with the method's schedules and private entries resolved for it."""
+    """The plan of the run, with the method's schedules and private entries resolved."""
     plan = Plan(
         rounds=options.rounds, epochs=options.epochs, batch=options.batch, lr=options.lr, lr_decay=options.lr_decay,
         optimizer=options.optimizer, momentum=options.momentum, weight_decay=options.weight_decay, clip=options.clip,
         persist_momentum=options.persist_momentum, seed=options.seed, clients=federation.clients,
         total=federation.total, classes=federation.classes, layout=flat.layout, method=composed,
-        engine=options.engine, lacks=lacking(options, federation, flat, composed),
+        engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
     )  # fmt: skip
     composed = composed.resolve(plan)
@@ -100,8 +100,8 @@ def planned(
     )  # fmt: skip
 
 
-def lacking(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
-    """What parts may need and this run cannot give them."""
+def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
+    """What a part may need and this run cannot provide."""
     lacks = set()
     personalize = composed.one("personalize")
     in_turn = personalize is not None and defines(personalize, "update_mask")
@@ -114,20 +114,20 @@ def lacking(options: Options, federation: Federation, flat: Flat, composed: Meth
     return frozenset(lacks)
 
 
-def about_federation(federation: Federation) -> list[str]:
-    """What was decided about the data that the user did not ask for."""
+def federation_notices(federation: Federation) -> list[str]:
+    """Notices about the data: what was held out or moved without being asked for."""
     notices = []
     if share := federation.record.get("test_share"):
         notices.append(f"{federation.name} has no test part: {share:.0%} of every client's samples are held out as one")
     if lifted := federation.record.get("repaired"):
         notices.append(
-            f"the partition left {lifted} clients with too few samples: they got some of the largest clients'"
+            f"the partition left {lifted} clients with too few samples: they got samples from the largest clients"
         )
     return notices
 
 
-def dealt(options: Options) -> Federation:
-    """The federation that the options ask for."""
+def build_federation(options: Options) -> Federation:
+    """The federation of the options."""
     return federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
@@ -138,8 +138,8 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     """The method of the options: a text, a Method, a part, a list of them, or the resolved parts of a run.toml."""
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
     axes = [(axis, part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
-    if parts is not None:  # complete, defaults included: they give way to what is named beside them
-        return method(Method(str(options.method), tuple(part(*axis_and_rest(words)) for words in parts)), axes=axes)
+    if parts is not None:  # complete, with defaults: a part given for an axis replaces the one listed
+        return method(Method(str(options.method), tuple(part(*split_axis(written)) for written in parts)), axes=axes)
     given = options.method
     if isinstance(given, str) and ":" in given and "(" not in given:
         given = imported(given, "method")()
@@ -147,14 +147,15 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     return method(*pieces, axes=axes)
 
 
-def axis_and_rest(words: str) -> tuple[str, text.Call]:
-    call = text.parse(words)
+def split_axis(written: str) -> tuple[str, text.Call]:
+    """`"axis.name(…)"` of run.toml -> ("axis", name(…))."""
+    call = text.parse(written)
     axis, _, name = call.name.partition(".")
     if axis not in AXES or not name:
-        raise BadRequest(f"a part of run.toml is written axis.name(…), not {words!r}")
+        raise BadRequest(f"a part of run.toml is written axis.name(…), not {written!r}")
     return axis, replace(call, name=name)
 
 
-def faults_of(given: Any) -> list[Any]:
-    """`nan(0.1)+drop(0.2)`, a fault, or a list of them."""
+def read_faults(given: Any) -> list[Any]:
+    """The faults of `nan(0.1)+drop(0.2)`, of a fault, or of a list of them."""
     return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})

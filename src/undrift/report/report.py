@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
-from undrift.experiment.folders import named
+from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
@@ -25,7 +25,7 @@ SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  
 def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -> Path:
     """The page of these runs (or folders of runs)."""
     runs = seen(folders)
-    page.write(path, title or heading(runs), sections(runs, [named(folder) for folder in folders]))
+    page.write(path, title or heading(runs), sections(runs, [find_folder(folder) for folder in folders]))
     return path
 
 
@@ -104,10 +104,10 @@ def introduction(runs: Sequence[Seen]) -> str:
 
 
 def its_federation(run: Seen) -> tuple[Any, str]:
-    from undrift.experiment.resume import remade
+    from undrift.experiment.resume import rebuild_setup
 
     try:
-        return remade(run.folder, None, None, None).federation, ""
+        return rebuild_setup(run.folder).federation, ""
     except BadRequest as error:
         return None, f"The picture is missing: {error}."
 

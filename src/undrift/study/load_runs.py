@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
-from undrift.experiment.folders import named
+from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
 from undrift.experiment.run_toml import read_toml
 from undrift.store.record import Record, rows_of
@@ -51,7 +51,7 @@ class Seen:
 
 def seen(folders: Sequence[str | Path]) -> list[Seen]:
     """The runs in these folders; runs that do not belong into one table are refused."""
-    places = {place: folder for folder in map(named, folders) for place in run_folders(folder)}
+    places = {place: folder for folder in map(find_folder, folders) for place in run_folders(folder)}
     runs, missing = [], None
     for place, folder in places.items():
         try:

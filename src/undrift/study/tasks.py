@@ -17,7 +17,7 @@ from typing import Any
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
-from undrift.experiment.setup import dealt
+from undrift.experiment.setup import build_federation
 from undrift.federation.federation import Federation
 
 Row = dict[str, Any]
@@ -74,7 +74,7 @@ class Federations:
             return self.given
         key = self.key(settings)
         if key not in self.made:
-            self.made[key] = dealt(from_keywords(dict(settings)))
+            self.made[key] = build_federation(from_keywords(dict(settings)))
         return self.made[key]
 
     def keep(self, tasks: Sequence[Task]) -> None:
