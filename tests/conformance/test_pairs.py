@@ -37,7 +37,7 @@ def name(part: str) -> str:
 
 
 def clash(first: tuple[str, str], second: tuple[str, str]) -> bool:
-    """Whether two (axis, part) may not meet, in the words of CONTRACT 3."""
+    """Whether two (axis, part) pairs cannot be combined."""
     pair = {first, second}
     on = {axis: name(part) for axis, part in pair}
     if not all(on.values()):

@@ -1,4 +1,4 @@
-"""What may not be combined (CONTRACT 3) is refused with a sentence that names both sides; what may, is not."""
+"""Parts that cannot be combined are refused with a sentence that names both; all others are accepted."""
 
 from __future__ import annotations
 

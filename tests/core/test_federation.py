@@ -1,4 +1,4 @@
-"""Who holds what: training rows, test slices, validation and proxy data (DESIGN 4)."""
+"""Who holds what: training rows, test slices, validation and proxy data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages G, L1 and L2 in every run (DESIGN 5), and what a run gives back."""
+"""Stages G, L1 and L2 in every run, and what a run gives back."""
 
 from __future__ import annotations
 
