@@ -54,20 +54,20 @@ def show(
     """Who holds what: numbers, and a page with a picture."""
     from undrift.cli.settings import read
     from undrift.federation.dealing import federate
-    from undrift.report import label_distribution as holdings
+    from undrift.report import label_distribution
     from undrift.report.page import write
 
     asked = read({"seed": seed} | ({} if clients is None else {"clients": clients}))
     federation = federate(data, partition, asked.get("clients"), noise=noise, domains=domains, seed=asked["seed"])
-    found = holdings.describe(federation)
+    found = label_distribution.describe(federation)
     if json:
         typer.echo(json_module.dumps(found))
     else:
-        typer.echo(holdings.terminal(federation, found))
+        typer.echo(label_distribution.terminal(federation, found))
     words = [federation.name, partition, f"{federation.clients} clients", *filter(None, (noise, domains))]
     if html is None and not json:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", " ".join([Path(words[0]).stem, *words[1:]])).strip("_")[:100]
         html = f"runs/data/{name}.html"
     if html is not None:
-        write(Path(html), ", ".join(words), holdings.sections(federation, found))
+        write(Path(html), ", ".join(words), label_distribution.sections(federation, found))
         typer.echo(f"picture in {html}", err=json)

@@ -30,7 +30,7 @@ def show(
     from undrift.experiment.folders import run_folder
     from undrift.experiment.run_toml import read_toml
     from undrift.experiment.summary import client_stage, global_stage, unseen
-    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.experiment.tables import legend, stage_table, text_table, unseen_line
     from undrift.report.traces import sparkline
     from undrift.store.record import Record, rows_of
 
@@ -63,7 +63,7 @@ def show(
     if curve:
         typer.echo(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
     typer.echo(f"\n{text_table(stage_table([summary]))}\n\n{legend()}")
-    if newcomers := newcomers_line(summary):
+    if newcomers := unseen_line(summary):
         typer.echo(newcomers)
     typer.echo(f"\n{text_table(protocols(record.all, options['thresholds']))}")
     for metric, data, value in record.all(

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Pages and figures of recorded runs and of federations. Everything here reads records and changes nothing."""
