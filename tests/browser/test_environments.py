@@ -127,8 +127,14 @@ def test_the_page_of_an_environment(partition, noise, domains, builder, chrome):
 def test_the_page_of_data_with_their_own_clients(chrome, tmp_path, capsys):
     draw = np.random.default_rng(0)
     owners = draw.integers(0, 100, 6000)
-    np.savez(tmp_path / "sites.npz", x=draw.integers(0, 256, (6000, 28, 28), dtype=np.uint8), y=draw.integers(0, 10, 6000),
-             client=owners, x_test=np.zeros((10, 28, 28), dtype=np.uint8), y_test=np.arange(10))  # fmt: skip
+    np.savez(
+        tmp_path / "sites.npz",
+        x=draw.integers(0, 256, (6000, 28, 28), dtype=np.uint8),
+        y=draw.integers(0, 10, 6000),
+        client=owners,
+        x_test=np.zeros((10, 28, 28), dtype=np.uint8),
+        y_test=np.arange(10),
+    )
     page = tmp_path / "page.html"
     assert command(["data", "show", str(tmp_path / "sites.npz"), "natural", "--json", "--html", str(page)]) == 0
     found = json.loads(capsys.readouterr().out)

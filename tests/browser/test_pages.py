@@ -23,8 +23,12 @@ def opened(page: Path, tmp_path: Path) -> tuple[str, str]:
     """(the document after drawing, the output of the console)."""
     browser = shutil.which("chromium")
     assert browser, "chromium is not installed; .ci/run does it"
-    done = subprocess.run([browser, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [browser, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     return done.stdout, "\n".join(console)
 
@@ -62,8 +66,17 @@ def test_a_runs_page_draws_every_figure_of_its_record(tmp_path):
     assert not [line for line in console.splitlines() if "ERROR" in line.upper() and "webgl" not in line.lower()], (
         console
     )
-    for name in ("stages", "scatter-l1", "scatter-l2", "clients", "weights", "drift", "confusion", "embedding",
-                 "gradients"):  # fmt: skip
+    for name in (
+        "stages",
+        "scatter-l1",
+        "scatter-l2",
+        "clients",
+        "weights",
+        "drift",
+        "confusion",
+        "embedding",
+        "gradients",
+    ):
         place = document.index(f'id="{name}"') if f'id="{name}"' in document else document.index(f"id='{name}'")
         assert "main-svg" in document[place : place + 20000], name
 
@@ -76,7 +89,12 @@ def test_the_page_of_a_run_has_its_traces_drawn(tmp_path):
     assert command(["show", str(run), "--html", str(page)]) == 0
     document, console = opened(page, tmp_path)
     assert "ERROR" not in console.upper(), console
-    for name in ("sampling-flood-scores", "sampling-fedbss-survey", "personalize-fedfomo-weights", "weighting-bound-u",
-                 "weighting-bound-weight_against"):  # fmt: skip
+    for name in (
+        "sampling-flood-scores",
+        "sampling-fedbss-survey",
+        "personalize-fedfomo-weights",
+        "weighting-bound-u",
+        "weighting-bound-weight_against",
+    ):
         section = document[document.index(f'id="{name}"') :].split("</section>")[0]
         assert "<svg" in section, name

@@ -124,7 +124,7 @@ def test_every_note_of_every_part_is_drawn_as_it_was_noted(outcomes):
             if (trace.part, trace.name) in done:
                 continue
             done |= {(trace.part, trace.name), *others}
-            if trace.style.kind == "words":
+            if trace.style.kind == "text":
                 assert list(values.values())[-1] in trace.text
                 assert trace.figure is None
             elif trace.style.kind == "curve":
@@ -168,7 +168,7 @@ def test_a_note_of_a_part_of_ones_own_is_drawn_by_its_looks():
     rows = [(0, 7, "weighting.mine", name, json.dumps(value)) for name, value in values.items()]
     drawn = traces(lambda query: rows)
     kinds = {trace.name: trace.style.kind for trace in drawn.values()}
-    assert kinds == {"number": "level", "list": "curve", "shares": "mixture", "pairs": "points", "word": "words"}
+    assert kinds == {"number": "level", "list": "curve", "shares": "mixture", "pairs": "points", "word": "text"}
     assert [trace.figure is None for trace in drawn.values()] == [False, False, False, False, True]
 
 

@@ -157,8 +157,14 @@ def test_undrift_cores_sets_the_number_of_cores(monkeypatch):
 
 
 def test_a_grid_chooses_per_method_on_validation_data_and_all_seeds_use_the_choice(tmp_path):
-    done = compare(["fedavg", ("fedprox", {"lr": 0.02})], grid={"lr": [1e-6, 0.1]}, seeds=2, validation=0.2,
-                   out=tmp_path / "g", **SMALL)  # fmt: skip
+    done = compare(
+        ["fedavg", ("fedprox", {"lr": 0.02})],
+        grid={"lr": [1e-6, 0.1]},
+        seeds=2,
+        validation=0.2,
+        out=tmp_path / "g",
+        **SMALL,
+    )
     tried = [(row["method"], row.get("chosen")) for row in done.tried]
     assert tried == [("fedavg", {"lr": 1e-6}), ("fedavg", {"lr": 0.1}), ("fedprox lr=0.02", None)]
     scores = [row["stages"]["G"]["validation_accuracy"] for row in done.tried[:2]]

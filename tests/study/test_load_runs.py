@@ -36,6 +36,13 @@ def test_rejected_grid_points_are_listed_but_are_no_results(tmp_path):
         ["fedprox", "lr=1e-06", "—"],
     ]
     assert all(float(good[2]) > float(bad[2]) for good, bad in (tried[:2], tried[2:]))
-    again = compare(["fedavg", "fedprox"], grid={"lr": [1e-6, 0.1]}, seeds=3, validation=0.2, out=tmp_path / "g",
-                    resume=True, **SMALL)  # fmt: skip
+    again = compare(
+        ["fedavg", "fedprox"],
+        grid={"lr": [1e-6, 0.1]},
+        seeds=3,
+        validation=0.2,
+        out=tmp_path / "g",
+        resume=True,
+        **SMALL,
+    )
     assert len(load_runs([tmp_path / "g"])) == len(again.rows) == 6

@@ -63,8 +63,12 @@ def test_fewer_rounds_keep_the_shares_of_schedules_and_the_final_rate():
 
 def test_every_reduction_is_reported():
     said = "\n".join(scaled(preset(), "quick").reductions)
-    for phrase in ("rounds 10 instead of 100", "flood(T=5, a=2) instead of flood(T=50, a=2)",
-                  "1 seed instead of 3", "the rate ends where it does in 100 rounds"):  # fmt: skip
+    for phrase in (
+        "rounds 10 instead of 100",
+        "flood(T=5, a=2) instead of flood(T=50, a=2)",
+        "1 seed instead of 3",
+        "the rate ends where it does in 100 rounds",
+    ):
         assert phrase in said
 
 
@@ -121,8 +125,11 @@ def test_a_claim_is_true_false_or_open():
 
 def test_an_outcome_shows_the_differences_behind_it():
     claim = Claim("A is above B", "above", ("A", "B"))
-    rows = [row(line, "x", seed, number) for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
-            for seed, number in enumerate(numbers)]  # fmt: skip
+    rows = [
+        row(line, "x", seed, number)
+        for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
+        for seed, number in enumerate(numbers)
+    ]
     found = paper_table.outcome(preset(columns=(Column("x"), Column("y"))), claim, rows)
     assert found.why == "x +30.00 [-97.06, +157.06]; not run: y"  # 12.706 · 14.142 / √2 = 127.06
 

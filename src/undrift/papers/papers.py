@@ -219,9 +219,16 @@ def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[s
 
 
 def scaled(
-    preset: Preset, scale: str, *, rounds: int | None = None, data: str | None = None, rows: Sequence[str] = (),
-    columns: Sequence[str] = (), seeds: int | None = None, first: int = 0,
-) -> Scaled:  # fmt: skip
+    preset: Preset,
+    scale: str,
+    *,
+    rounds: int | None = None,
+    data: str | None = None,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    seeds: int | None = None,
+    first: int = 0,
+) -> Scaled:
     """The preset at a scale, with the reductions that were asked for. `first`: the first seed, if earlier ones were run."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)

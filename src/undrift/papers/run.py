@@ -66,9 +66,7 @@ def run(
     cells = [(task.row["row"], task.row["column"]) for task in first_seed]
     tasks = scaled.tasks({cell: estimate.seconds for cell, estimate in zip(cells, estimates)})
     together = True if workers is not None and workers > 1 else None
-    place = {
-        column.name: number for number, column in enumerate(scaled.columns)
-    }  # column by column: few federations at a time
+    place = {column.name: number for number, column in enumerate(scaled.columns)}  # few federations at a time
     order = sorted(tasks, key=lambda task: (task.row["seed"], place[task.row["column"]], -task.seconds))
     rows, took = run_tasks(order, folder, federations, writer, workers, together)
     by_name = {task.name: row for task, row in zip(order, rows)}

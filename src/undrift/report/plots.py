@@ -36,9 +36,14 @@ def figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     layout = go.Layout(
-        title={"text": title, "x": 0.02, "font": {"size": 15}}, template=TEMPLATE, margin={"l": 56, "r": 16, "t": 48, "b": 44},
-        xaxis={"title": x}, yaxis={"title": y}, legend={"orientation": "h", "y": -0.2}, height=380,
-    )  # fmt: skip
+        title={"text": title, "x": 0.02, "font": {"size": 15}},
+        template=TEMPLATE,
+        margin={"l": 56, "r": 16, "t": 48, "b": 44},
+        xaxis={"title": x},
+        yaxis={"title": y},
+        legend={"orientation": "h", "y": -0.2},
+        height=380,
+    )
     return go.Figure(layout=layout)
 
 

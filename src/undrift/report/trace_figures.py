@@ -183,10 +183,17 @@ def banded(fig: Any, lines: dict[int, list[float]]) -> None:
     """Draw five quantile lines and fill the space between them."""
     for i, name in enumerate(QUANTILES):
         fig.add_scatter(
-            x=[r + 1 for r in lines], y=[five[i] for five in lines.values()], name=name, mode=line_mode(lines), row=1, col=1,
-            line={"color": COLOURS[0], "width": 2 if i == 2 else 0.5}, fill="tonexty" if i else None,
-            fillcolor=BANDS[i - 1] if i else None, marker={"size": 4},
-        )  # fmt: skip
+            x=[r + 1 for r in lines],
+            y=[five[i] for five in lines.values()],
+            name=name,
+            mode=line_mode(lines),
+            row=1,
+            col=1,
+            line={"color": COLOURS[0], "width": 2 if i == 2 else 0.5},
+            fill="tonexty" if i else None,
+            fillcolor=BANDS[i - 1] if i else None,
+            marker={"size": 4},
+        )
 
 
 def with_slider(fig: Any, stops: list[tuple[int, list[Any]]]) -> Any:

@@ -157,7 +157,7 @@ def kind_of(values: NoteValues) -> str:
     first = next((v for clients in values.values() for v in clients.values() if v is not None), None)
     if isinstance(first, dict):
         return "points" if any(isinstance(item, list) for item in first.values()) else "mixture"
-    return "curve" if isinstance(first, list) else "words" if isinstance(first, str) else "level"
+    return "curve" if isinstance(first, list) else "text" if isinstance(first, str) else "level"
 
 
 def against(trace: Trace, notes: dict[tuple[str, str], NoteValues], federation: Federation) -> Trace | None:
@@ -269,7 +269,7 @@ def mixture_text(trace: Trace) -> str:
     return f"{sparkline(line, 30)}  largest share {line[-1]:.4g}" if line else "no client mixed in another model"
 
 
-def words_text(trace: Trace) -> str:
+def last_text(trace: Trace) -> str:
     texts = [value for clients in trace.values.values() for value in clients.values()]
     return f"{texts[-1]} ({len(texts)} times)"
 
@@ -295,5 +295,5 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> str:
 
 TEXT = {
     "level": level_text, "quantiles": quantiles_text, "curve": curve_text, "counts": counts_text,
-    "points": points_text, "mixture": mixture_text, "words": words_text, "against": against_text,
+    "points": points_text, "mixture": mixture_text, "text": last_text, "against": against_text,
 }  # fmt: skip

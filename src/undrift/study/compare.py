@@ -45,10 +45,17 @@ class Compared:
 
 
 def compare(
-    methods: Sequence[Any], federation: Federation | None = None, *, seeds: int = 1, repeat: int | None = None,
-    grid: Mapping[str, Sequence[Any]] | None = None, out: str | Path | None = None, resume: bool = False,
-    callback: StudyCallback | None = None, **options: Any,
-) -> Compared:  # fmt: skip
+    methods: Sequence[Any],
+    federation: Federation | None = None,
+    *,
+    seeds: int = 1,
+    repeat: int | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    callback: StudyCallback | None = None,
+    **options: Any,
+) -> Compared:
     """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
 
     `seeds` varies run and federation, `repeat` the run alone; `grid={"lr": [0.01, 0.1]}` chooses per method on validation
