@@ -18,7 +18,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
 def main(name: str) -> None:
-    preset, rows = paper_run.kept(RESULTS / f"{name}.jsonl")
+    preset, rows = paper_run.read_results(RESULTS / f"{name}.jsonl")
     fig = paper_run.curves(rows)
     fig.update_layout(title=preset.title, width=1000, height=460)
     for row in rows:

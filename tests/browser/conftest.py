@@ -1,4 +1,4 @@
-"""One headless browser for a whole file of tests, spoken to through its debugging pipe."""
+"""One headless browser for all tests of a file, controlled through its debugging pipe."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ FLAGS = (
 
 
 class Chrome:
-    """The browser reads commands from its file 3 and answers on its file 4, JSON with a zero byte behind it."""
+    """The browser reads commands from file descriptor 3 and answers on 4: JSON, each message ended by a zero byte."""
 
     def __init__(self, profile: Path) -> None:
         browser = shutil.which("chromium")
         assert browser, "chromium is not installed; .ci/run does it"
         (theirs_in, self._to), (self._from, theirs_out) = os.pipe(), os.pipe()
-        # High numbers first: the pipes may have got 3 and 4 themselves.
-        kept = [os.dup2(end, 60 + place) for place, end in enumerate((theirs_in, theirs_out))]
+        # High numbers first: the pipes themselves may be 3 and 4.
+        inherited = [os.dup2(end, 60 + place) for place, end in enumerate((theirs_in, theirs_out))]
         command = ["bash", "-c", 'exec "$0" "$@" 3<&60 4>&61', browser, *FLAGS, f"--user-data-dir={profile}"]
-        for end in kept:
+        for end in inherited:
             os.set_inheritable(end, True)
-        self.process = subprocess.Popen(command, pass_fds=kept, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        for end in (theirs_in, theirs_out, *kept):
+        self.process = subprocess.Popen(
+            command, pass_fds=inherited, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        for end in (theirs_in, theirs_out, *inherited):
             os.close(end)
         self._rest, self._number, self._session = b"", 0, {}
-        self.said, self.loaded = list[str](), False
+        self.errors, self.loaded = list[str](), False
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ("Page", "Runtime", "Log"):
@@ -58,29 +60,29 @@ class Chrome:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._from], [], [], 60)
             piece = os.read(self._from, 1 << 20) if ready else b""
-            assert piece, "the browser ended, or says nothing for a minute"
+            assert piece, "the browser ended, or sent nothing for a minute"
             self._rest += piece
         message, self._rest = self._rest.split(b"\0", 1)
-        found: dict[str, Any] = json.loads(message)
-        self._notice(found)
-        return found
+        event: dict[str, Any] = json.loads(message)
+        self._notice(event)
+        return event
 
-    def _notice(self, found: dict[str, Any]) -> None:
-        method, given = found.get("method"), found.get("params", {})
+    def _notice(self, event: dict[str, Any]) -> None:
+        method, given = event.get("method"), event.get("params", {})
         if method == "Page.loadEventFired":
             self.loaded = True
         elif method == "Runtime.exceptionThrown":
-            self.said.append(json.dumps(given["exceptionDetails"])[:500])
+            self.errors.append(json.dumps(given["exceptionDetails"])[:500])
         elif method == "Log.entryAdded" and given["entry"]["level"] == "error":
-            self.said.append(given["entry"]["text"])
+            self.errors.append(given["entry"]["text"])
         elif method == "Runtime.consoleAPICalled" and given["type"] in ("error", "assert"):
-            self.said.append(json.dumps(given["args"])[:500])
+            self.errors.append(json.dumps(given["args"])[:500])
 
     def open(self, page: Path) -> None:
-        """Load a page; `said` then holds every error of its console."""
-        self.said = []
+        """Load a page. `errors` then holds every error of its console."""
+        self.errors = []
         self.ask("Page.navigate", url=f"file://{page}")
-        self.loaded = False  # only now: an event of the page before may have come in between
+        self.loaded = False  # only now: an event of the previous page may have arrived in between
         while not self.loaded:
             self._next()
 
@@ -88,11 +90,11 @@ class Chrome:
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def until(self, expression: str, seconds: float = 30.0) -> bool:
-        """Whether the expression becomes true in time."""
+        """Whether the expression becomes true within so many seconds."""
         end = time.monotonic() + seconds
-        while not (found := bool(self.value(expression))) and time.monotonic() < end:
+        while not (holds := bool(self.value(expression))) and time.monotonic() < end:
             time.sleep(0.02)
-        return found
+        return holds
 
     def picture(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))

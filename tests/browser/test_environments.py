@@ -1,4 +1,4 @@
-"""Every environment on Fashion-MNIST with 100 clients, as a page in a real browser: a mark per non-zero cell."""
+"""Every environment on Fashion-MNIST with 100 clients, as a page in a real browser: one mark per non-zero cell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from undrift.cli import command
 
 pytestmark = pytest.mark.browser
 COUNTS = "class_counts([5, 0, 30, 1, 0, 0, 12, 7, 2, 1])"
-LOOKS = "identity+grey+inverted+blurred+rotated+noisy+edge"
+DOMAINS = "identity+grey+inverted+blurred+rotated+noisy+edge"
 ENVIRONMENTS = [
     *(
         (partition, None, None)
@@ -34,13 +34,13 @@ ENVIRONMENTS = [
             "symmetric(0.2)+permute(0.3)",
         )
     ),
-    ("iid", None, LOOKS),
-    ("by_domain", None, LOOKS),
+    ("iid", None, DOMAINS),
+    ("by_domain", None, DOMAINS),
     ("dirichlet(0.1)", "symmetric(0.2)", "identity+inverted"),
 ]  # fmt: skip
 
 
-# A process of its own builds the pages, so that the browser looks at one while the next is made.
+# A separate process builds the pages, so that the browser shows one while the next is built.
 BUILDER = """
 import json, sys
 from undrift.cli import command
@@ -52,33 +52,33 @@ for line in sys.stdin:
 
 
 class Builder:
-    """Pages of environments, in the order asked for, and what `undrift data show --json` printed of each."""
+    """Pages of environments, in the order of the requests, and what `undrift data show --json` printed for each."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.asked, self.found = folder, list[tuple](), dict[tuple, dict]()
+        self.folder, self.requested, self.printed = folder, list[tuple](), dict[tuple, dict]()
         self.process = subprocess.Popen(
             [sys.executable, "-c", BUILDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def ask(self, environment: tuple) -> None:
+    def request(self, environment: tuple) -> None:
         partition, noise, domains = environment
         page = str(self.page(environment))
-        words = ["data", "show", "fashion-mnist", partition, "--clients", "100", "--json", "--html", page]
-        words += ["--noise", noise] if noise else []
-        words += ["--domains", domains] if domains else []
-        self.asked.append(environment)
-        self.process.stdin.write(json.dumps(words) + "\n")
+        arguments = ["data", "show", "fashion-mnist", partition, "--clients", "100", "--json", "--html", page]
+        arguments += ["--noise", noise] if noise else []
+        arguments += ["--domains", domains] if domains else []
+        self.requested.append(environment)
+        self.process.stdin.write(json.dumps(arguments) + "\n")
         self.process.stdin.flush()
 
     def page(self, environment: tuple) -> Path:
         return self.folder / f"{ENVIRONMENTS.index(environment)}.html"
 
     def json(self, environment: tuple) -> dict:
-        while environment not in self.found:
+        while environment not in self.printed:
             found = json.loads(self.process.stdout.readline())
             assert self.process.stdout.readline() == "written\n"
-            self.found[self.asked[len(self.found)]] = found
-        return self.found[environment]
+            self.printed[self.requested[len(self.printed)]] = found
+        return self.printed[environment]
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -94,17 +94,17 @@ def builder(request, tmp_path_factory):
     with contextlib.closing(Builder(tmp_path_factory.mktemp("pages"))) as builder:
         for item in request.session.items:
             if item.parent is request.node and (spec := getattr(item, "callspec", None)):
-                builder.ask((spec.params["partition"], spec.params["noise"], spec.params["domains"]))
+                builder.request((spec.params["partition"], spec.params["noise"], spec.params["domains"]))
         yield builder
 
 
-def drawn(chrome, page, found):
-    """The page without an error, with as many marks as the client × class matrix has non-zero cells."""
+def assert_drawn(chrome, page, found):
+    """Assert that the page has no error, and as many marks as the client × class matrix has non-zero cells."""
     cells = int((np.array(found["class_counts"]) > 0).sum())
     chrome.open(page)
-    chrome.until(f"document.querySelectorAll('#holdings path.point').length >= {cells}")
-    assert chrome.said == []
-    assert chrome.value("document.querySelectorAll('#holdings path.point').length") == cells
+    chrome.until(f"document.querySelectorAll('#labels path.point').length >= {cells}")
+    assert chrome.errors == []
+    assert chrome.value("document.querySelectorAll('#labels path.point').length") == cells
     assert chrome.value("document.querySelectorAll('#sizes path').length") >= len(found["sizes"])
     assert chrome.value("document.querySelectorAll('#samples figure').length") == len(found["sizes"])
     assert chrome.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
@@ -121,16 +121,22 @@ def test_the_page_of_an_environment(partition, noise, domains, builder, chrome):
     assert 0 <= found["hellinger"] <= 1
     assert bool(found["permuted"]) == (noise is not None and "permute" in noise)
     assert (found["domain"] is None) == (domains is None)
-    drawn(chrome, builder.page((partition, noise, domains)), found)
+    assert_drawn(chrome, builder.page((partition, noise, domains)), found)
 
 
-def test_the_page_of_clients_that_the_data_name(chrome, tmp_path, capsys):
+def test_the_page_of_data_with_their_own_clients(chrome, tmp_path, capsys):
     draw = np.random.default_rng(0)
     owners = draw.integers(0, 100, 6000)
-    np.savez(tmp_path / "sites.npz", x=draw.integers(0, 256, (6000, 28, 28), dtype=np.uint8), y=draw.integers(0, 10, 6000),
-             client=owners, x_test=np.zeros((10, 28, 28), dtype=np.uint8), y_test=np.arange(10))  # fmt: skip
+    np.savez(
+        tmp_path / "sites.npz",
+        x=draw.integers(0, 256, (6000, 28, 28), dtype=np.uint8),
+        y=draw.integers(0, 10, 6000),
+        client=owners,
+        x_test=np.zeros((10, 28, 28), dtype=np.uint8),
+        y_test=np.arange(10),
+    )
     page = tmp_path / "page.html"
     assert command(["data", "show", str(tmp_path / "sites.npz"), "natural", "--json", "--html", str(page)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["sizes"] == np.bincount(owners).tolist()
-    drawn(chrome, page, found)
+    assert_drawn(chrome, page, found)

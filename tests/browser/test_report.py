@@ -1,4 +1,4 @@
-"""The report in a real browser: every item is there with all its points, tables sort and copy, no network is needed."""
+"""The report in a real browser: every section has all its points, tables sort and copy, no network is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from undrift.cli import command
 from undrift.store.record import rows_of
 
 pytestmark = pytest.mark.browser
-ITEMS = ("about", "table", "standings", "federation", "holdings", "sizes", "curves", "losses", "local", "trained", "clients",
+ITEMS = ("about", "table", "standings", "federation", "labels", "sizes", "curves", "losses", "local", "trained", "clients",
          "scatter-l1", "scatter-l2", "size", "weights", "notes", "events", "configuration", "environment", "commands")  # fmt: skip
 POINTS = """[...document.getElementById('%s-plot').data].filter(t => !(t.name || '').includes('± std')).map(
   t => [t.name, t.z ? t.z.flat().filter(v => v !== null).length : t.x.length])"""
@@ -21,9 +21,9 @@ DRAWN = "document.querySelectorAll('.plotly-graph-div').length == document.query
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report") / "compared"
-    words = ["compare", "fedavg", "fliu", "flood", "--rounds", "12", "--clients", "8", "--seeds", "2",
+    arguments = ["compare", "fedavg", "fliu", "flood", "--rounds", "12", "--clients", "8", "--seeds", "2",
              "--out", str(out), "--quiet"]  # fmt: skip
-    assert command(words) == 0
+    assert command(arguments) == 0
     return out
 
 
@@ -35,11 +35,11 @@ def page(chrome, compared):
 
 
 def points(chrome, name: str) -> list[tuple[str, int]]:
-    return [(who, number) for who, number in chrome.value(POINTS % name)]
+    return [(label, number) for label, number in chrome.value(POINTS % name)]
 
 
-def test_every_item_is_there_with_as_many_points_as_the_record_has_rows(page, compared):
-    assert page.said == []
+def test_every_section_has_as_many_points_as_the_record_has_rows(page, compared):
+    assert page.errors == []
     missing = [name for name in ITEMS if not page.value(f"!!document.getElementById('{name}')")]
     assert missing == []
     run = compared / "00-fedavg-seed0"
@@ -54,14 +54,14 @@ def test_every_item_is_there_with_as_many_points_as_the_record_has_rows(page, co
     )[0][0]
     for name in ("clients", "scatter-l1", "size"):
         assert {number for _, number in points(page, name)} == {clients}
-    for who, number in points(page, "weights"):
-        place = next(compared.glob(f"*-{who}-seed0"))
+    for method, number in points(page, "weights"):
+        place = next(compared.glob(f"*-{method}-seed0"))
         assert number == rows_of(place, "SELECT COUNT(*) FROM notes WHERE name='weight'")[0][0]
 
 
-def test_it_asks_the_network_for_nothing(page):
-    asked = "performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('data:'))"
-    assert page.value(asked) == []
+def test_the_page_makes_no_network_request(page):
+    requests = "performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('data:'))"
+    assert page.value(requests) == []
 
 
 def test_tables_sort_and_copy(page):
@@ -86,13 +86,13 @@ def test_tables_sort_and_copy(page):
     assert "$\\pm$" in copied["LaTeX"]
 
 
-def test_what_a_method_saw_opens_with_a_click(page):
+def test_the_notes_of_a_method_open_with_a_click(page):
     page.value("document.querySelector('#notes-2 details').open = true")
     widths = "[...document.querySelectorAll('#notes-2 .main-svg')].every(s => s.getBoundingClientRect().width > 300)"
     assert page.until(widths)
     assert page.value("document.querySelectorAll('#notes-2 .plotly-graph-div').length") >= 5
     assert page.value("!!document.getElementById('notes-2-protocols')")
-    assert page.said == []
+    assert page.errors == []
 
 
 def test_figures_and_text_fit_a_phone(page):
@@ -110,18 +110,18 @@ def test_a_single_run_has_a_report_too(chrome, compared, tmp_path):
     assert command(["report", str(compared / "02-flood-seed1"), "--out", str(target)]) == 0
     chrome.open(target)
     assert chrome.until(DRAWN)
-    assert chrome.said == []
+    assert chrome.errors == []
     assert [name for name in ITEMS if not chrome.value(f"!!document.getElementById('{name}')")] == []
     assert points(chrome, "curves") == [("flood", 12)]
 
 
 def test_a_preset_has_a_page_too(chrome, tmp_path):
     out = tmp_path / "out"
-    words = ["paper", "run", "fednolowe/table3", "--rounds", "3", "--column", "10 %",
+    arguments = ["paper", "run", "fednolowe/table3", "--rounds", "3", "--column", "10 %",
              "--row", "FedNolowe", "--row", "FedAvg, size"]  # fmt: skip
-    assert command([*words, "--seeds", "1", "--out", str(out), "--quiet"]) == 0
+    assert command([*arguments, "--seeds", "1", "--out", str(out), "--quiet"]) == 0
     chrome.open(out / "index.html")
     assert chrome.until(DRAWN)
-    assert chrome.said == []
+    assert chrome.errors == []
     assert chrome.value("document.querySelector('#claims table').tBodies[0].rows.length") == 4
     assert points(chrome, "curves-10__") == [("FedAvg, size", 3), ("FedNolowe", 3)]

@@ -40,7 +40,7 @@ def test_noise_and_domains_are_in_the_numbers(undrift):
     assert len(found["permuted"]) == 2
     assert np.mean(found["noise_rate"]) == pytest.approx(0.2, abs=0.01)
     result = undrift(*arguments)
-    for word in ("wrong labels 20", "2 clients call the classes by permuted names", "inverted (2 clients)"):
+    for word in ("wrong labels 20", "2 clients have permuted class labels", "inverted (2 clients)"):
         assert word in result.out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from undrift.report.label_distribution import facts
-from undrift.report.traces import LOOKS, traces
+from undrift.report.traces import STYLES, traces
 
 
 def noted(outcome):
@@ -120,17 +120,17 @@ def test_every_note_of_every_part_is_drawn_as_it_was_noted(outcomes):
         for trace in traces(outcome.store.record.all).values():
             assert trace.text
             values, rule = notes[trace.part, trace.name], trace.name.removesuffix(trace.name.rpartition(".")[2])
-            others = [(trace.part, rule + other) for other in (trace.look.beside, trace.look.over)]
+            others = [(trace.part, rule + other) for other in (trace.style.beside, trace.style.over)]
             if (trace.part, trace.name) in done:
                 continue
             done |= {(trace.part, trace.name), *others}
-            if trace.look.kind == "words":
+            if trace.style.kind == "text":
                 assert list(values.values())[-1] in trace.text
                 assert trace.figure is None
-            elif trace.look.kind == "curve":
+            elif trace.style.kind == "curve":
                 read_curve(trace, values, *map(notes.get, others))
             else:
-                READERS[trace.look.kind](trace, values)
+                READERS[trace.style.kind](trace, values)
         assert set(notes) - done == set(), "noted and not drawn"
 
 
@@ -160,15 +160,15 @@ def test_weights_are_drawn_against_what_the_clients_hold(outcomes):
 def test_every_look_is_of_a_note_that_some_part_makes(outcomes):
     """A look nobody uses is a misspelt name."""
     made = {(part.partition(".")[0], name.rpartition(".")[2]) for outcome in outcomes for part, name in noted(outcome)}
-    assert sorted(set(LOOKS) - {".".join(one) for one in made}) == ["sampling.nonfinite"]  # its law: test_flood.py
+    assert sorted(set(STYLES) - {".".join(one) for one in made}) == ["sampling.nonfinite"]  # its law: test_flood.py
 
 
 def test_a_note_of_a_part_of_ones_own_is_drawn_by_its_looks():
     values = {"number": 0.5, "list": [1.0, 2.0], "shares": {"3": 0.5}, "pairs": {"a": [1.0], "b": [2.0]}, "word": "yes"}
     rows = [(0, 7, "weighting.mine", name, json.dumps(value)) for name, value in values.items()]
     drawn = traces(lambda query: rows)
-    kinds = {trace.name: trace.look.kind for trace in drawn.values()}
-    assert kinds == {"number": "level", "list": "curve", "shares": "mixture", "pairs": "points", "word": "words"}
+    kinds = {trace.name: trace.style.kind for trace in drawn.values()}
+    assert kinds == {"number": "level", "list": "curve", "shares": "mixture", "pairs": "points", "word": "text"}
     assert [trace.figure is None for trace in drawn.values()] == [False, False, False, False, True]
 
 

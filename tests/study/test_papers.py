@@ -1,4 +1,4 @@
-"""Presets: what they promise, how they shrink, what becomes of claims; all of them run."""
+"""Presets: their content, their reductions, the outcomes of claims. All of them run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from undrift.core.errors import BadRequest
 from undrift.papers import papers
 from undrift.papers import run as paper_run
 from undrift.papers import table as paper_table
-from undrift.papers.papers import Claim, Column, Line, Preset, Value, scaled
+from undrift.papers.papers import Claim, Column, Preset, TableRow, Value, scaled
 
 FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
          "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform")  # fmt: skip
@@ -22,7 +22,7 @@ def preset(**changes) -> Preset:
     values = {
         "name": "a/b", "title": "t", "source": "s", "about": "",
         "options": {"data": "digits", "rounds": 100, "lr_decay": 0.99, "clients": 5, "model": "mlp(8)"},
-        "lines": (Line("A", "fedavg"), Line("B", "flood(T=50, a=2)", {"lr_decay": 0.9})),
+        "rows": (TableRow("A", "fedavg"), TableRow("B", "flood(T=50, a=2)", {"lr_decay": 0.9})),
         "columns": (Column("x"), Column("y", {"clients": 4})), "values": (Value(),), "published": {"A": {"x": "50.0", "y": "lost"}},
         "claims": (), "quick": {"options": {"rounds": 10}, "columns": ["x"]}, "seeds": 3,
     }  # fmt: skip
@@ -30,7 +30,7 @@ def preset(**changes) -> Preset:
 
 
 @pytest.mark.parametrize("name", papers.names())
-def test_every_preset_can_be_read_and_says_how_long_quick_takes(name):
+def test_every_preset_can_be_read_and_has_the_time_of_its_quick_scale(name):
     found = papers.load(name)
     assert found.title
     assert found.source
@@ -47,35 +47,39 @@ def test_every_preset_can_be_read_and_says_how_long_quick_takes(name):
             assert not isinstance(numbers, list) or len(numbers) == len(found.values)
 
 
-def test_the_first_ones_are_there():
+def test_the_presets_of_the_papers_exist():
     assert set(FIRST) <= set(papers.names())
 
 
-def test_fewer_rounds_keep_the_shares_of_schedules_and_where_the_rate_ends():
+def test_fewer_rounds_keep_the_shares_of_schedules_and_the_final_rate():
     asked = scaled(preset(), "quick")
     assert asked.options["rounds"] == 10
     assert asked.options["lr_decay"] ** 10 == pytest.approx(0.99**100)
-    b = asked.lines[1]
+    b = asked.rows[1]
     assert b.method == "flood(T=5, a=2)"  # 50 of 100 rounds
     assert b.options["lr_decay"] ** 10 == pytest.approx(0.9**100)
-    assert asked.lines[0].method == "fedavg"
+    assert asked.rows[0].method == "fedavg"
 
 
-def test_every_reduction_is_said():
+def test_every_reduction_is_reported():
     said = "\n".join(scaled(preset(), "quick").reductions)
-    for words in ("rounds 10 instead of 100", "flood(T=5, a=2) instead of flood(T=50, a=2)",
-                  "1 seed instead of 3", "the rate ends where it does in 100 rounds"):  # fmt: skip
-        assert words in said
+    for phrase in (
+        "rounds 10 instead of 100",
+        "flood(T=5, a=2) instead of flood(T=50, a=2)",
+        "1 seed instead of 3",
+        "the rate ends where it does in 100 rounds",
+    ):
+        assert phrase in said
 
 
-def test_leaving_rows_and_columns_out_is_said_and_the_others_stay_comparable():
+def test_rows_and_columns_left_out_are_reported_and_the_others_stay_comparable():
     some = scaled(preset(), "paper", rows=["A"], columns=["x"], seeds=3)
     assert some.left_out == ("rows left out: B", "columns left out: y")
     assert some.reductions == ()
     assert scaled(preset(), "quick").left_out == ("columns left out: y",)
 
 
-def test_seeds_may_be_added_to_those_that_were_run():
+def test_seeds_can_be_added_to_those_that_were_run():
     more = scaled(preset(), "paper", seeds=2, first=1)
     assert more.seeds == ((1, 1), (2, 2))
     assert more.reductions == ()  # with the first one they are the paper's three
@@ -104,7 +108,7 @@ def test_a_claim_is_true_false_or_open():
 
     def outcome(*numbers, **changes):
         rows = [row("A", c, s, a) for c, s, a, _ in numbers] + [row("B", c, s, b) for c, s, _, b in numbers]
-        return paper_table.verdict(both, Claim(**{**vars(claim), **changes}), rows).outcome
+        return paper_table.outcome(both, Claim(**{**vars(claim), **changes}), rows).outcome
 
     assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.9, 0.5)) == "true"
     assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.5, 0.9)) == "false"
@@ -119,42 +123,45 @@ def test_a_claim_is_true_false_or_open():
     assert outcome() == "open"
 
 
-def test_why_a_claim_is_open_can_be_read_off():
+def test_an_outcome_shows_the_differences_behind_it():
     claim = Claim("A is above B", "above", ("A", "B"))
-    rows = [row(line, "x", seed, number) for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
-            for seed, number in enumerate(numbers)]  # fmt: skip
-    found = paper_table.verdict(preset(columns=(Column("x"), Column("y"))), claim, rows)
+    rows = [
+        row(line, "x", seed, number)
+        for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
+        for seed, number in enumerate(numbers)
+    ]
+    found = paper_table.outcome(preset(columns=(Column("x"), Column("y"))), claim, rows)
     assert found.why == "x +30.00 [-97.06, +157.06]; not run: y"  # 12.706 · 14.142 / √2 = 127.06
 
 
-def test_a_swing_on_one_seed_is_clear_of_its_noise_from_a_quarter_on_and_shown_with_its_sign():
+def test_a_std_on_one_seed_needs_a_difference_of_a_quarter_and_is_shown_with_its_sign():
     swings = preset(columns=(Column("x"),), values=(Value("G", take="std", factor=1.0),))
     claim = Claim("A swings less than B", "below", ("A", "B"))
 
-    def verdict(a, b):
-        found = paper_table.verdict(swings, claim, [row("A", "x", 0, a), row("B", "x", 0, b)])
+    def outcome(a, b):
+        found = paper_table.outcome(swings, claim, [row("A", "x", 0, a), row("B", "x", 0, b)])
         return found.outcome, found.why
 
-    assert verdict(0.001, 0.002) == ("true", "x -0.0010")
-    assert verdict(0.0016, 0.002) == ("open", "x -0.0004")  # a fifth less
-    assert verdict(0.002, 0.001) == ("false", "x +0.0010")
+    assert outcome(0.001, 0.002) == ("true", "x -0.0010")
+    assert outcome(0.0016, 0.002) == ("open", "x -0.0004")  # a fifth less
+    assert outcome(0.002, 0.001) == ("false", "x +0.0010")
 
 
-def test_numbers_are_read_off_the_last_rounds():
+def test_values_are_means_or_stds_over_the_last_rounds():
     curve = [0.1, 0.2, 0.6, 0.8]
 
-    def rows(query, values):
+    def query(sql, values):
         return [(round, None, value) for round, value in enumerate(curve)]
 
-    assert paper_table.read_off(rows, Value())[0] == 0.8
-    assert paper_table.read_off(rows, Value(window=2)) == pytest.approx([0.7, 0.1])
-    assert paper_table.read_off(rows, Value(window=0.5)) == pytest.approx([0.7, 0.1])  # half of the four
-    assert paper_table.read_off(rows, Value(window=0))[0] == pytest.approx(0.425)
-    assert paper_table.read_off(rows, Value(window=2, take="std"))[0] == pytest.approx(0.1)
-    assert paper_table.read_off(lambda *_: [], Value()) is None
+    assert paper_table.measured(query, Value())[0] == 0.8
+    assert paper_table.measured(query, Value(window=2)) == pytest.approx([0.7, 0.1])
+    assert paper_table.measured(query, Value(window=0.5)) == pytest.approx([0.7, 0.1])  # half of the four
+    assert paper_table.measured(query, Value(window=0))[0] == pytest.approx(0.425)
+    assert paper_table.measured(query, Value(window=2, take="std"))[0] == pytest.approx(0.1)
+    assert paper_table.measured(lambda *_: [], Value()) is None
 
 
-def test_of_two_results_of_a_cell_the_longer_counts():
+def test_of_two_results_of_a_cell_the_longer_one_counts():
     rows = [
         {**row("A", "x", 0, 0.5), "rounds": 30},
         {**row("A", "x", 0, 0.6), "rounds": 20},
@@ -169,8 +176,8 @@ SMALL = ("paper", "run", "fednolowe/table3", "--rounds", "2", "--column", "10 %"
 
 def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
     results, out = tmp_path / "results.jsonl", tmp_path / "out"
-    words = [*SMALL, "--out", str(out), "--results", str(results), "--json", "--quiet"]
-    assert command(words) == 0
+    arguments = [*SMALL, "--out", str(out), "--results", str(results), "--json", "--quiet"]
+    assert command(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(r["row"], r["column"], r["seed"]) for r in found["rows"]] == [
         ("FedAvg, size", "10 %", 0),
@@ -179,10 +186,10 @@ def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
     assert {"method", "seed", "accuracy", "stages", "model_sha256", "values"} <= set(found["rows"][0])
     assert not found["comparable"]
     assert (out / "index.html").exists()
-    kept = [json.loads(line) for line in results.read_text().splitlines()]
-    assert len(kept) == 2
-    assert all(len(one["curve"]) == 2 and one["machine"] and one["date"] for one in kept)
-    assert command([*words, "--resume"]) == 0
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len(lines) == 2
+    assert all(len(one["curve"]) == 2 and one["machine"] and one["date"] for one in lines)
+    assert command([*arguments, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == found["rows"]
     assert len(results.read_text().splitlines()) == 2
     assert command(["paper", "results", str(results), "--html", str(tmp_path / "page.html")]) == 0
@@ -191,7 +198,7 @@ def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
     assert "91.54" in text
 
 
-def test_paper_run_says_what_is_less_and_that_printed_numbers_are_not_comparable(tmp_path, capsys):
+def test_paper_run_reports_reductions_and_that_printed_numbers_are_not_comparable(tmp_path, capsys):
     assert command([*SMALL, "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert "data digits instead of mnist" in said.err
@@ -208,10 +215,10 @@ def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, 
     assert [row["failed"] for row in rows if "failed" in row] == []
     paper_run.write_page(asked, rows, tmp_path / "runs")
     assert paper_table.tables(asked.preset, rows)
-    assert len(paper_table.verdicts(asked.preset, rows)) == len(asked.preset.claims)
+    assert len(paper_table.outcomes(asked.preset, rows)) == len(asked.preset.claims)
     chosen = rows[len(rows) // 2]
-    words = ["run", str(Path(chosen["run"]) / "run.toml"), "--out", str(tmp_path / "again"), "--json", "--quiet"]
-    assert command(words) == 0
+    arguments = ["run", str(Path(chosen["run"]) / "run.toml"), "--out", str(tmp_path / "again"), "--json", "--quiet"]
+    assert command(arguments) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["accuracy"] == chosen["accuracy"]
     assert again["model_sha256"] == chosen["model_sha256"]

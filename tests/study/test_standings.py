@@ -1,4 +1,4 @@
-"""Numbers about numbers, checked by hand."""
+"""Ranks, wins and paired differences, checked by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from undrift.study.standings import G, difference, mean_and_std, ranks, shown_difference, standings_table, table, won
+from undrift.study.standings import (
+    G,
+    difference,
+    mean_and_std,
+    ranks,
+    results_table,
+    shown_difference,
+    standings_table,
+    win_shares,
+)
 
 
 def row(method, seed, accuracy, **more):
@@ -26,7 +35,7 @@ ROWS = [row("a", 0, 0.5), row("b", 0, 0.6), row("c", 0, 0.6), row("a", 1, 0.7), 
 def test_equal_numbers_share_a_rank_and_a_win():
     # Seed 0: b and c share ranks 1 and 2, a is third. Seed 1: b, a, c.
     assert ranks(ROWS, G) == {"a": 2.5, "b": 1.25, "c": 2.25}
-    assert won(ROWS, G) == pytest.approx({"a": 0.0, "b": 0.75, "c": 0.25})
+    assert win_shares(ROWS, G) == pytest.approx({"a": 0.0, "b": 0.75, "c": 0.25})
 
 
 def test_the_paired_difference_has_students_interval():
@@ -42,7 +51,7 @@ def test_one_seed_has_a_difference_but_no_interval():
     assert difference(ROWS[:1], "b", "a", G) is None
 
 
-def test_only_cells_that_both_have_are_paired():
+def test_only_cells_with_both_methods_are_paired():
     rows = [*ROWS, row("a", 2, 0.1), row("b", 2, None)]
     assert difference(rows, "b", "a", G) == difference(ROWS, "b", "a", G)
 
@@ -56,6 +65,6 @@ def test_mean_and_std_of_the_sample():
 def test_a_failed_run_is_marked_and_does_not_count():
     failed = row("b", 1, None, failed="it broke")
     rows = [row("a", 0, 0.5), row("b", 0, 0.6), row("a", 1, 0.7), failed]
-    assert [line[0] for line in table(rows)[1:]] == ["a", "b (1 failed)"]
-    assert table([row("a", 0, 0.5), {**failed, "seed": 0}])[-1][:2] == ["b", "failed"]
+    assert [line[0] for line in results_table(rows)[1:]] == ["a", "b (1 failed)"]
+    assert results_table([row("a", 0, 0.5), {**failed, "seed": 0}])[-1][:2] == ["b", "failed"]
     assert standings_table(rows)[1][0] == "a" or standings_table(rows)[1][0] == "b"

@@ -22,10 +22,10 @@ class Board(StudyCallback):
         self.live: Any = None
         self.tasks: Sequence[Task] = ()
 
-    def note(self, sentence: str) -> None:
+    def on_message(self, sentence: str) -> None:
         self.say(f"note: {sentence}")
 
-    def begin(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
+    def on_start(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
         self.end_live()
         self.tasks, self.at = tasks, dict[str, tuple[int, float | None]]()
         self.over: dict[str, Row] = {}
@@ -42,12 +42,12 @@ class Board(StudyCallback):
             self.live = Live(self.table(), console=Console(stderr=True), refresh_per_second=4)
             self.live.start()
 
-    def moved(self, task: Task, round: int, accuracy: float | None) -> None:
+    def on_round(self, task: Task, round: int, accuracy: float | None) -> None:
         self.at[task.name] = round, accuracy
         if self.log is not None:
             print(f"{task.name} round {round}/{task.rounds} accuracy {shown(accuracy)}", file=self.log, flush=True)
 
-    def ended(self, task: Task, row: Row) -> None:
+    def on_row(self, task: Task, row: Row) -> None:
         self.over[task.name] = row
         if "failed" in row:
             self.say(f"{task.name} failed: {row['failed']}")
@@ -55,7 +55,7 @@ class Board(StudyCallback):
             self.say(f"{len(self.over)}/{len(self.tasks)}  {task.name}  G {shown(row['accuracy'])}  {row['seconds']:.1f} s"
                      f"{self.left()}")  # fmt: skip
 
-    def tick(self) -> None:
+    def on_tick(self) -> None:
         if self.live is not None:
             self.live.update(self.table())
         elif time.monotonic() - self.said > EVERY and not self.quiet:

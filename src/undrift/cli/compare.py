@@ -16,7 +16,7 @@ from undrift.experiment.options import FIELDS
 
 if TYPE_CHECKING:
     from undrift.study.compare import Compared
-    from undrift.study.comparison import Comparison, Entry
+    from undrift.study.comparison import Comparison, MethodEntry
 
 
 def add(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def compare(
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
 ) -> None:
     """Run several methods on the same federation. Cohorts and initial model are the same; prints tables, writes a page."""
-    from undrift.study.compare import home, planned
+    from undrift.study.compare import comparison_folder, plan_comparison
 
     if "method" in given:
         raise BadRequest("compare takes its methods as arguments, not as --method")
@@ -47,10 +47,10 @@ def compare(
     else:
         if not methods:
             raise BadRequest("compare needs at least one method, such as fedavg")
-        asked = planned(
+        asked = plan_comparison(
             [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
         )
-        folder = home(asked, out, resume=False)
+        folder = comparison_folder(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
     present(done, json, quiet)
     if any("failed" in row for row in done.rows):
@@ -61,8 +61,8 @@ def found_again(
     methods: list[str], given: dict[str, Any], out: Any, seeds: int | None, repeat: int | None, grid: list[str]
 ) -> tuple[Comparison, Path]:
     """The comparison to finish: given by its folder alone, or by its options again, perhaps with more seeds or methods."""
-    from undrift.study.compare import home, planned
-    from undrift.study.comparison import read as read_comparison
+    from undrift.study.compare import comparison_folder, plan_comparison
+    from undrift.study.comparison import read_comparison
 
     if out is None and len(methods) == 1 and Path(methods[0]).is_dir():
         out, methods = methods[0], []
@@ -70,7 +70,7 @@ def found_again(
         raise BadRequest("--resume needs the comparison's folder: undrift compare --resume FOLDER")
     before = read_comparison(Path(out))
     if methods or given or grid:
-        asked = planned(
+        asked = plan_comparison(
             [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
         )
     else:
@@ -84,8 +84,8 @@ def found_again(
             return before, Path(out)
         first, data_seed = before.seeds[0]
         options = {**before.options, "seed": first, "data_seed": None if first == data_seed else data_seed}
-        asked = planned(before.entries, options, 1 if seeds is None else seeds, repeat, before.grid)
-    return asked, home(asked, out, resume=True)
+        asked = plan_comparison(before.entries, options, 1 if seeds is None else seeds, repeat, before.grid)
+    return asked, comparison_folder(asked, out, resume=True)
 
 
 def read_grid(words: list[str]) -> dict[str, list[Any]]:
@@ -104,11 +104,11 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
 
 def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -> Compared:
     from undrift.cli.board import Board
-    from undrift.study.compare import carried_out as go
+    from undrift.study.compare import run_comparison
 
     board = Board(quiet, log)
     try:
-        return go(asked, folder, board)
+        return run_comparison(asked, folder, board)
     finally:
         board.end()
 
@@ -117,7 +117,7 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
     """Write the page, and print tables (for people) or one JSON object (for scripts)."""
     from undrift.experiment.tables import legend, text_table
     from undrift.report.report import write
-    from undrift.study.standings import LEGEND, standings_table, table
+    from undrift.study.standings import LEGEND, results_table, standings_table
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):
@@ -125,7 +125,7 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
         print(
-            f"\n{text_table(table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
+            f"\n{text_table(results_table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
             file=eyes,
         )
         for row in done.rows:
@@ -146,9 +146,9 @@ def words(row: dict[str, Any]) -> str:
     return f"{row['method']} " + ", ".join(f"{key}={value}" for key, value in row.get("chosen", {}).items())
 
 
-def parsed(argument: str) -> Entry:
+def parsed(argument: str) -> MethodEntry:
     """`"apfl --optimizer sgd --lr 0.1"` -> the method and its own options."""
-    from undrift.study.comparison import Entry
+    from undrift.study.comparison import MethodEntry
 
     name, dashes, rest_of_it = argument.partition(" --")
     name = name.strip()
@@ -165,4 +165,4 @@ def parsed(argument: str) -> Entry:
         if not word.startswith("--") or key not in FIELDS:
             raise unknown(f"option of {name}", word, [flag(f) for f in FIELDS])
         own[key] = True if FIELDS[key].default is False else (rest.pop(0) if rest else "")
-    return Entry(name, read(own))
+    return MethodEntry(name, read(own))

@@ -24,10 +24,10 @@ def add(app: typer.Typer) -> None:
 def is_demo(folder: Path) -> bool:
     """Whether the folder is an earlier demo, finished or not. Nothing else is ever removed."""
     from undrift.core.errors import BadRequest
-    from undrift.study import comparison
+    from undrift.study.comparison import read_comparison
 
     try:
-        return tuple(entry.label for entry in comparison.read(folder).entries) == METHODS
+        return tuple(entry.label for entry in read_comparison(folder).entries) == METHODS
     except BadRequest:
         return False
 
@@ -46,8 +46,8 @@ def demo(
     from undrift.experiment.options import from_keywords
     from undrift.federation.dealing import federate
     from undrift.report import label_distribution
-    from undrift.study.compare import home, planned
-    from undrift.study.comparison import Entry
+    from undrift.study.compare import comparison_folder, plan_comparison
+    from undrift.study.comparison import MethodEntry
 
     settings = SETTINGS | ({} if rounds is None else read({"rounds": rounds}))
     from_keywords(settings)  # refuse bad values before anything is shown or removed
@@ -61,6 +61,6 @@ def demo(
         typer.echo(label_distribution.terminal(federation, label_distribution.describe(federation)) + "\n", err=json)
     if is_demo(Path(out)):
         shutil.rmtree(out)
-    asked = planned([Entry(name) for name in METHODS], settings, SEEDS, None, {})
-    present(carried_out(asked, home(asked, out, resume=False), quiet, None), json, quiet,
+    asked = plan_comparison([MethodEntry(name) for name in METHODS], settings, SEEDS, None, {})
+    present(carried_out(asked, comparison_folder(asked, out, resume=False), quiet, None), json, quiet,
             "Undrift demo: FedAvg and the methods against drift")  # fmt: skip

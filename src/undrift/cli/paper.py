@@ -30,7 +30,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         needs = str(preset.options["data"])
         found.append({"name": name, "title": preset.title, "source": preset.source, "quick_minutes": preset.minutes,
                       "data": needs, "here": data.available(needs), "rounds": preset.options["rounds"],
-                      "runs": len(preset.lines) * len(preset.columns) * max(preset.seeds, preset.repeat)})  # fmt: skip
+                      "runs": len(preset.rows) * len(preset.columns) * max(preset.seeds, preset.repeat)})  # fmt: skip
     if json:
         typer.echo(json_module.dumps(found))
         return
@@ -61,7 +61,7 @@ def show(
     if json:
         typer.echo(json_module.dumps({
             "name": name, "title": preset.title, "source": preset.source, "scale": scale, "options": asked.options,
-            "rows": [{"name": line.name, "method": line.method, "options": dict(line.options)} for line in asked.lines],
+            "rows": [{"name": line.name, "method": line.method, "options": dict(line.options)} for line in asked.rows],
             "columns": [{"name": c.name, "options": dict(c.options)} for c in asked.columns],
             "values": [value.name for value in preset.values], "published": preset.published,
             "claims": [claim.sentence for claim in preset.claims], "reductions": list(asked.reductions),
@@ -73,12 +73,10 @@ def show(
         typer.echo(preset.about + "\n")
     typer.echo("  ".join(f"{key}={value}" for key, value in asked.options.items()) + "\n")
     rows = [["row", "method", "own options"]]
-    rows += [[line.name, line.method, " ".join(f"{k}={v}" for k, v in line.options.items())] for line in asked.lines]
+    rows += [[line.name, line.method, " ".join(f"{k}={v}" for k, v in line.options.items())] for line in asked.rows]
     typer.echo(text_table(rows, words=(0, 1, 2)))
     for place, value in enumerate(preset.values):
-        shown = [
-            [line.name, *(preset.printed(line.name, c.name, place) for c in asked.columns)] for line in asked.lines
-        ]
+        shown = [[line.name, *(preset.printed(line.name, c.name, place) for c in asked.columns)] for line in asked.rows]
         typer.echo(f"\nprinted: {value.name}\n" + text_table([["row", *(c.name for c in asked.columns)], *shown]))
     for title, lines in (
         ("claims", [claim.sentence for claim in preset.claims]),
@@ -120,7 +118,7 @@ def run(
         raise BadRequest(f"--seed must be a whole number of at least 0, not {seed}")
     preset = papers.load(name)
     asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds, first=seed)
-    folder = paper_run.home(asked, out, resume)
+    folder = paper_run.preset_folder(asked, out, resume)
     if not quiet:
         stream = sys.stderr
         print(f"{name}: {preset.title} ({scale} scale)", file=stream)
@@ -146,7 +144,7 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
     from undrift.papers import run as paper_run
     from undrift.papers import table as paper_table
 
-    found = paper_table.verdicts(asked.preset, rows)
+    found = paper_table.outcomes(asked.preset, rows)
     page = paper_run.write_page(asked, rows, folder)
     if not quiet:
         stream = sys.stderr if json else sys.stdout
@@ -175,7 +173,7 @@ def results(
     """Print the tables and claims of saved results as Markdown."""
     from undrift.papers import run as paper_run
 
-    typer.echo(paper_run.markdown_of(Path(file)))
+    typer.echo(paper_run.results_markdown(Path(file)))
     if html is not None:
         paper_run.write_results_page(Path(file), Path(html))
         typer.echo(f"page: {html}", err=True)

@@ -59,12 +59,12 @@ def run(
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """Print the result: tables (for people), one JSON object (for scripts)."""
-    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.experiment.tables import legend, stage_table, text_table, unseen_line
 
     if not quiet:
         stream = sys.stderr if json else sys.stdout
         print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=stream)
-        if newcomers := newcomers_line(summary):
+        if newcomers := unseen_line(summary):
             print(newcomers, file=stream)
         for failure in summary["failures"][:5]:
             who = "a worker" if failure["client"] is None else f"client {failure['client']}"

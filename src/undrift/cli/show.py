@@ -98,10 +98,10 @@ def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict
 def tables(record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """The stages, unseen clients, and the numbers as papers print them."""
     from undrift.evaluate.views import protocols
-    from undrift.experiment.tables import legend, newcomers_line, stage_table, text_table
+    from undrift.experiment.tables import legend, stage_table, text_table, unseen_line
 
     lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend()}"]
-    if newcomers := newcomers_line(summary):
+    if newcomers := unseen_line(summary):
         lines.append(newcomers)
     return [*lines, f"\n{text_table(protocols(record.all, options['thresholds']))}"]
 

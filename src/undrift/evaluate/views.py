@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-Rows = Callable[..., list[tuple[Any, ...]]]  # (query, values) -> rows of run.sqlite
+Query = Callable[..., list[tuple[Any, ...]]]  # (SQL, values) -> rows of run.sqlite
 Values = Sequence[float] | np.ndarray
 WINDOW, WITHIN = 10, 0.01
 
@@ -41,9 +41,9 @@ class Curve:
         return len(self.rounds)
 
 
-def curve(rows: Rows, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Curve:
+def curve(query: Query, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Curve:
     """A metric of a stage on some data, out of a run's record."""
-    found = rows(
+    found = query(
         "SELECT round, client, value FROM metrics WHERE stage=? AND data=? AND metric=? ORDER BY round, client",
         (stage, data, metric),
     )
@@ -125,10 +125,10 @@ def over_seeds(values: Values) -> MeanStd:
     return MeanStd(float(some.mean()), float(some.std(ddof=1)) if len(some) > 1 else 0.0, len(some))
 
 
-def protocols(rows: Rows, thresholds: Sequence[float]) -> list[list[str]]:
+def protocols(query: Query, thresholds: Sequence[float]) -> list[list[str]]:
     """The views of a run as a table: header and lines, for `undrift show`."""
     table = [["protocol", "G", "L1 Acc(L)", "L2 Acc(L)"]]
-    curves = [curve(rows, *place) for place in (("G", "global"), ("L1", "own"), ("L2", "own"))]
+    curves = [curve(query, *place) for place in (("G", "global"), ("L1", "own"), ("L2", "own"))]
 
     def line(name: str, cell: Callable[[Curve], str]) -> None:
         table.append([name, *(cell(one) if len(one) else "—" for one in curves)])

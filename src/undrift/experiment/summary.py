@@ -1,4 +1,4 @@
-"""The essence of a run as one object: what `--json` prints, a contract for scripts (DESIGN 7)."""
+"""The summary of a run: the object that `--json` prints. Scripts rely on it (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 def summary(
     record: Record, run: str | None, method: str, evaluated: torch.Tensor, thresholds: Sequence[float]
 ) -> dict[str, Any]:
+    """Rounds, seconds, accuracy and all stages at their last evaluated rounds, failures, and the model's hash."""
     rounds, seconds = record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
     stages: dict[str, Any] = {"G": global_stage(record)}
     for stage in ("L1", "L2"):
         stages[stage] = client_stage(record, stage, thresholds)
-    newcomers = unseen(record)
+    unseen_clients = unseen(record)
     places = ",".join("?" * len(NOT_FAILURES))
     failures = record.all(
         f"SELECT round, client, kind, detail FROM events WHERE kind NOT IN ({places}) ORDER BY round, client",
@@ -35,43 +36,43 @@ def summary(
         "seconds": seconds,
         "accuracy": stages["G"].get("accuracy") if stages["G"] else None,
         "stages": stages,
-        **({"unseen": newcomers} if newcomers else {}),
+        **({"unseen": unseen_clients} if unseen_clients else {}),
         "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
         "model_sha256": sha256(evaluated),
     }
 
 
 def sha256(vector: torch.Tensor) -> str:
-    """Of the vector's bytes, P then F, little-endian float32."""
+    """The hash of the vector's bytes: P then F, little-endian float32."""
     return hashlib.sha256(vector.detach().cpu().contiguous().numpy().astype("<f4").tobytes()).hexdigest()
 
 
 def global_stage(record: Record) -> dict[str, Any] | None:
-    """Stage G at its last round; None where no global model exists (private entries)."""
+    """Stage G at its last evaluated round; None if there is no global model (private entries)."""
     rows = record.all(
         "SELECT metric, value FROM metrics WHERE stage='G' AND data='global' AND client IS NULL AND round="
         "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global')"
     )
-    found: dict[str, Any] = {metric: clean(value) for metric, value in rows if not metric.startswith("recall:")}
+    stage: dict[str, Any] = {metric: clean(value) for metric, value in rows if not metric.startswith("recall:")}
     recall = {metric.removeprefix("recall:"): clean(value) for metric, value in rows if metric.startswith("recall:")}
     domains = record.all(
         "SELECT data, value FROM metrics WHERE stage='G' AND data LIKE 'domain:%' AND metric='accuracy' AND client IS NULL "
         "AND round=(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global') ORDER BY data"
     )
-    if found:
-        found["recall"] = recall
+    if stage:
+        stage["recall"] = recall
     if domains:
-        found["domains"] = {data.removeprefix("domain:"): clean(value) for data, value in domains}
+        stage["domains"] = {data.removeprefix("domain:"): clean(value) for data, value in domains}
     validation = record.all(
         "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric='accuracy' ORDER BY round DESC LIMIT 1"
     )
-    if found and validation:
-        found["validation_accuracy"] = clean(validation[0][0])
-    return found or None
+    if stage and validation:
+        stage["validation_accuracy"] = clean(validation[0][0])
+    return stage or None
 
 
 def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dict[str, Any] | None:
-    """A client stage at its last judged round, over the clients judged there."""
+    """A client stage at its last evaluated round, over the clients evaluated there."""
     rows = record.all(
         "SELECT client, data, value FROM metrics WHERE stage=?1 AND metric='accuracy' AND round="
         "(SELECT MAX(round) FROM metrics WHERE stage=?1)",
@@ -81,11 +82,14 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
         return None
     own = {client: value for client, data, value in rows if data == "own"}
     whole = {client: value for client, data, value in rows if data == "global"}
-    local, everywhere = spread(list(own.values())), spread(list(whole.values()))
+    acc_local, acc_global = spread(list(own.values())), spread(list(whole.values()))
+    total = None
+    if acc_local["mean"] is not None and acc_global["mean"] is not None:
+        total = acc_local["mean"] + acc_global["mean"]
     return {
-        "acc_local": local,
-        "acc_global": everywhere,
-        "acc": None if local["mean"] is None or everywhere["mean"] is None else local["mean"] + everywhere["mean"],
+        "acc_local": acc_local,
+        "acc_global": acc_global,
+        "acc": total,
         "rho": {f"{epsilon:g}": sum(value > epsilon for value in own.values()) for epsilon in thresholds},
         "clients": len(whole or own),
         "without_slice": len(set(whole) - set(own)),
@@ -93,8 +97,8 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
 
 
 def unseen(record: Record) -> dict[str, Any] | None:
-    """Newcomers on their own slices at the last judged round: with the global model (G), and after fine-tuning it (L2)."""
-    found = {}
+    """Unseen clients on their own slices at the last evaluated round: with the global model (G), after fine-tuning (L2)."""
+    stages = {}
     for stage in ("G", "L2"):
         rows = record.all(
             "SELECT value FROM metrics WHERE stage=?1 AND data='unseen' AND metric='accuracy' AND round="
@@ -102,21 +106,24 @@ def unseen(record: Record) -> dict[str, Any] | None:
             (stage,),
         )
         if rows:
-            found[stage] = {**spread([value for (value,) in rows]), "clients": len(rows)}
-    return found or None
+            stages[stage] = {**spread([value for (value,) in rows]), "clients": len(rows)}
+    return stages or None
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, std, and the means of the worst and the best tenth (at least one client)."""
+    """Mean, std, and the means of the worst and the best tenth of the clients (at least one client)."""
     if not len(values):
         return {"mean": None, "std": None, "worst_decile": None, "best_decile": None}
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     tenth = max(1, math.ceil(len(ordered) / 10))
     return {
-        "mean": float(ordered.mean()), "std": float(ordered.std()),
-        "worst_decile": float(ordered[:tenth].mean()), "best_decile": float(ordered[-tenth:].mean()),
-    }  # fmt: skip
+        "mean": float(ordered.mean()),
+        "std": float(ordered.std()),
+        "worst_decile": float(ordered[:tenth].mean()),
+        "best_decile": float(ordered[-tenth:].mean()),
+    }
 
 
-def clean(value: float) -> float | None:
+def clean(value: float | None) -> float | None:
+    """None for what JSON cannot hold: NaN and infinities."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Tables whose headers say which accuracy they mean."""
+"""Tables of results, in a terminal and as Markdown. Their headers say which accuracy a column has."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ COLUMNS = (
 
 
 def stage_table(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Header and one row per run."""
+    """A header, and one row per run."""
     rows = [[short for short, _ in COLUMNS]]
-    for one in summaries:
-        stages = one["stages"]
-        rows.append([
-            one["method"], percent(one["accuracy"]),
-            *(percent((stages[stage] or {}).get(data, {}).get("mean"))
-              for stage in ("L1", "L2") for data in ("acc_local", "acc_global")),
-            percent((stages["L1"] or {}).get("acc_local", {}).get("worst_decile")),
-            f"{one['seconds']:.1f}",
-        ])  # fmt: skip
+    for summary in summaries:
+        l1, l2 = (summary["stages"][stage] or {} for stage in ("L1", "L2"))
+        means = [stage.get(data, {}).get("mean") for stage in (l1, l2) for data in ("acc_local", "acc_global")]
+        accuracies = [summary["accuracy"], *means, l1.get("acc_local", {}).get("worst_decile")]
+        rows.append([summary["method"], *map(percent, accuracies), f"{summary['seconds']:.1f}"])
     return rows
 
 
@@ -37,31 +33,35 @@ def percent(value: float | None) -> str:
 
 
 def legend() -> str:
-    """What the columns mean, in one line each."""
+    """The meaning of each column, one per line."""
     return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
 
 
-def newcomers_line(summary: dict[str, Any]) -> str:
-    """What clients that never trained get, in one sentence; empty where there are none."""
-    found = summary.get("unseen")
-    if not found:
+def unseen_line(summary: dict[str, Any]) -> str:
+    """The accuracy of clients that never trained, in one sentence; empty if there are none."""
+    stages = summary.get("unseen")
+    if not stages:
         return ""
-    alone, tuned = ((found.get(stage) or {}).get("mean") for stage in ("G", "L2"))
-    count = max(one["clients"] for one in found.values())
-    return (f"{count} unseen client{'s' * (count > 1)}, own test slice: {percent(alone)} with the global model, "
-            f"{percent(tuned)} after fine-tuning it")  # fmt: skip
+    global_model, tuned = ((stages.get(stage) or {}).get("mean") for stage in ("G", "L2"))
+    count = max(stage["clients"] for stage in stages.values())
+    return (
+        f"{count} unseen client{'s' * (count > 1)}, own test slice: {percent(global_model)} with the global model, "
+        f"{percent(tuned)} after fine-tuning it"
+    )
 
 
 def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
-    """Columns of words stand left, those of numbers right."""
+    """A table for a terminal. Columns of words (by index) are aligned left, those of numbers right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) if i in words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
-             .rstrip() for row in rows]  # fmt: skip
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(w) if i in words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join([lines[0], "  ".join("─" * w for w in widths), *lines[1:]])
 
 
 def markdown_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
-    """The same as Markdown."""
+    """The same table as Markdown."""
     head, *lines = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     rule = ["---" if i in words else "---:" for i in range(len(head))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))

@@ -1,1 +1,1 @@
-"""The papers' tables as presets: one TOML file each, read by `undrift.papers.papers`."""
+"""The papers' experiments: presets (one TOML file per table or figure), how they run, and ours beside the printed numbers."""

@@ -1,8 +1,8 @@
-"""The papers' experiments as presets: one small TOML file per table or figure, the printed numbers inside.
+"""The papers' experiments as presets: one small TOML file per table or figure, with the printed numbers.
 
-A preset is a grid of runs: rows (methods) × columns (environments) × seeds, and the numbers that are read off a run. The
-scale `paper` is what the paper says; `quick` is the same shape in minutes, with every reduction printed. A reduced number
-of rounds R keeps what schedules mean: T/R, T₁/R and γ^R (docs/papers.md has the format).
+A preset is a grid of runs: rows (methods) × columns (environments) × seeds, and the numbers to take from each run. The
+scale `paper` has the settings of the paper. The scale `quick` is the same grid in minutes, and every reduction is printed.
+With fewer rounds R the schedules keep T/R, T₁/R and γ^R. docs/papers.md describes the format.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from undrift.study.tasks import Task
 
 SCALES = ("quick", "paper")
 SCHEDULES = ("T", "T1", "warmup")  # parameters of methods that count rounds
-LOST = "lost"  # a printed number that did not survive
+LOST = "lost"  # in a preset: a printed number that is not readable any more
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row of the table: a method, and the options it does not share."""
+class TableRow:
+    """A row of the table: a method, and the options of its own."""
 
     name: str
     method: str
@@ -38,13 +38,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Column:
+    """A column of the table: an environment, as options."""
+
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number read off a run: a metric of a stage, the mean (or std) over the last `window` judged rounds
+    """A number of a run: a metric of a stage, as the mean (or std) over the last `window` evaluated rounds
     (0: all; below 1: that share of them)."""
 
     name: str = "G"
@@ -58,7 +60,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper (or of a control) that comes out true, false or open."""
+    """A sentence of a paper (or of a control) about two rows. Its outcome is true, false or open."""
 
     sentence: str
     kind: str  # above, below, near
@@ -71,12 +73,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Preset:
+    """A table or figure of a paper."""
+
     name: str
     title: str
     source: str
     about: str
     options: Mapping[str, Any]
-    lines: tuple[Line, ...]
+    rows: tuple[TableRow, ...]
     columns: tuple[Column, ...]
     values: tuple[Value, ...]
     published: Mapping[str, Mapping[str, Any]]  # row -> column -> one printed text per value
@@ -87,92 +91,127 @@ class Preset:
 
     @property
     def minutes(self) -> float | None:
-        """What the quick scale takes on two cores, measured."""
+        """Measured time of the quick scale on two cores."""
         return self.quick.get("minutes")
 
     def printed(self, row: str, column: str, value: int) -> str:
-        """As the paper prints it; `not printed` where the number is lost, — where the row or column is ours."""
-        found = self.published.get(row, {}).get(column)
-        if found is None:
+        """As the paper prints it; `not printed` for a lost number, — if the row or column is ours."""
+        cell = self.published.get(row, {}).get(column)
+        if cell is None:
             return "—"
-        one = found[value] if isinstance(found, list) else found if value == 0 else None
-        return "—" if one in (None, "") else "not printed" if one == LOST else str(one)
+        number = cell[value] if isinstance(cell, list) else cell if value == 0 else None
+        return "—" if number in (None, "") else "not printed" if number == LOST else str(number)
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A preset at a scale: what is run, and what is less than the paper."""
+    """A preset at a scale: the runs, and every reduction against the paper."""
 
     preset: Preset
     scale: str
     options: dict[str, Any]
-    lines: tuple[Line, ...]
+    rows: tuple[TableRow, ...]
     columns: tuple[Column, ...]
     seeds: tuple[tuple[int, int], ...]
-    reductions: tuple[str, ...]  # while there are any, the printed numbers are not comparable
+    reductions: tuple[str, ...]  # with any of them the printed numbers are not comparable
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Rows and columns that are not run, one sentence each; those that are do not suffer from it."""
-        said = []
-        for what, mine, every in (
-            ("rows", self.lines, self.preset.lines),
+        """Rows and columns that are not run, one sentence each. The others stay comparable."""
+        sentences = []
+        for what, included, every in (
+            ("rows", self.rows, self.preset.rows),
             ("columns", self.columns, self.preset.columns),
         ):
-            gone = [one.name for one in every if one.name not in {m.name for m in mine}]
-            said += [f"{what} left out: {', '.join(gone)}"] if gone else []
-        return tuple(said)
+            missing = [item.name for item in every if item.name not in {other.name for other in included}]
+            sentences += [f"{what} left out: {', '.join(missing)}"] if missing else []
+        return tuple(sentences)
 
     def tasks(self, seconds: Mapping[tuple[str, str], float] | None = None) -> list[Task]:
-        found = []
-        for (seed, data_seed), column, line in itertools.product(self.seeds, self.columns, self.lines):
-            cell = {"row": line.name, "column": column.name, "seed": seed}
-            name = f"{safe(line.name)}-{safe(column.name)}-seed{seed}"
-            settings = {**self.options, **column.options, **line.options, "seed": seed, "data_seed": data_seed}
-            expected = (seconds or {}).get((line.name, column.name), 0.0)
+        """One task per seed, column and row. `seconds`: the expected ones by (row, column)."""
+        tasks = []
+        for (seed, data_seed), column, row in itertools.product(self.seeds, self.columns, self.rows):
+            cell = {"row": row.name, "column": column.name, "seed": seed}
+            name = f"{safe(row.name)}-{safe(column.name)}-seed{seed}"
+            settings = {**self.options, **column.options, **row.options, "seed": seed, "data_seed": data_seed}
+            expected = (seconds or {}).get((row.name, column.name), 0.0)
             about = {"preset": self.preset.name, "scale": self.scale, **cell}
-            found.append(Task(name, line.method, settings, about, expected))
-        return found
+            tasks.append(Task(name, row.method, settings, about, expected))
+        return tasks
 
 
 def names() -> list[str]:
-    home = files("undrift.papers") / "presets"
-    found = [f"{folder.name}/{file.name.removesuffix('.toml')}" for folder in home.iterdir() if folder.is_dir()
-             for file in folder.iterdir() if file.name.endswith(".toml")]  # fmt: skip
-    return sorted(found)
+    """All presets, as PAPER/TABLE."""
+    return sorted(
+        f"{folder.name}/{file.name.removesuffix('.toml')}"
+        for folder in (files("undrift.papers") / "presets").iterdir()
+        if folder.is_dir()
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    )
 
 
 def load(name: str) -> Preset:
     if name not in names():
         raise unknown("paper", name, names())
     paper, _, table = name.partition("/")
-    return read(name, tomllib.loads((files("undrift.papers") / "presets" / paper / f"{table}.toml").read_text()))
+    return parse(name, tomllib.loads((files("undrift.papers") / "presets" / paper / f"{table}.toml").read_text()))
 
 
-def read(name: str, table: Mapping[str, Any]) -> Preset:
-    """A preset out of its file; a name in it that leads nowhere is an error of ours, found by a test."""
-    lines = tuple(Line(**one) for one in table["rows"])
-    columns = tuple(Column(**one) for one in table.get("columns", [{"name": "all"}]))
-    claims = tuple(
-        Claim(one["sentence"], kind, tuple(one[kind]), tuple(one.get("in", ())), one.get("value"), one.get("share", 1.0),
-              one.get("within", 1.0))
-        for one in table.get("claims", ()) for kind in ("above", "below", "near") if kind in one
-    )  # fmt: skip
-    values = tuple(Value(**one) for one in table.get("values", [{}]))
+def parse(name: str, table: Mapping[str, Any]) -> Preset:
+    """The preset of a TOML table."""
+    columns = tuple(Column(**item) for item in table.get("columns", [{"name": "all"}]))
     preset = Preset(
-        name, table["title"], table["source"], table.get("about", "").strip(), table["options"], lines, columns, values,
-        by_column(table.get("published", {}), columns), claims, table["quick"], table.get("seeds", 1), table.get("repeat", 1),
-    )  # fmt: skip
-    rows, known = {line.name for line in lines}, {column.name for column in columns}
-    used = {row for claim in claims for row in claim.rows} | set(preset.published) | set(preset.quick.get("rows", ()))
-    places = {c for claim in claims for c in claim.columns} | {c for p in preset.published.values() for c in p}
-    for wrong in (used - rows) | (places - known) | (set(table["options"]) - set(FIELDS)):
-        raise ValueError(f"{name}: {wrong!r} is neither a row nor a column nor an option")
+        name=name,
+        title=table["title"],
+        source=table["source"],
+        about=table.get("about", "").strip(),
+        options=table["options"],
+        rows=tuple(TableRow(**item) for item in table["rows"]),
+        columns=columns,
+        values=tuple(Value(**item) for item in table.get("values", [{}])),
+        published=by_column(table.get("published", {}), columns),
+        claims=tuple(parse_claim(item) for item in table.get("claims", ())),
+        quick=table["quick"],
+        seeds=table.get("seeds", 1),
+        repeat=table.get("repeat", 1),
+    )
+    check_names(preset)
     return preset
 
 
+def parse_claim(item: Mapping[str, Any]) -> Claim:
+    kinds = [kind for kind in ("above", "below", "near") if kind in item]
+    if len(kinds) != 1:
+        raise ValueError(f"the claim {item['sentence']!r} needs exactly one of above, below and near")
+    kind = kinds[0]
+    return Claim(
+        sentence=item["sentence"],
+        kind=kind,
+        rows=tuple(item[kind]),
+        columns=tuple(item.get("in", ())),
+        value=item.get("value"),
+        share=item.get("share", 1.0),
+        within=item.get("within", 1.0),
+    )
+
+
+def check_names(preset: Preset) -> None:
+    """Every row, column and option that the preset names must exist. A test reads all presets."""
+    rows, columns = {row.name for row in preset.rows}, {column.name for column in preset.columns}
+    published = preset.published
+    used_rows = (
+        {row for claim in preset.claims for row in claim.rows} | set(published) | set(preset.quick.get("rows", ()))
+    )
+    used_columns = {c for claim in preset.claims for c in claim.columns} | {
+        c for row in published.values() for c in row
+    }
+    for wrong in (used_rows - rows) | (used_columns - columns) | (set(preset.options) - set(FIELDS)):
+        raise ValueError(f"{preset.name}: {wrong!r} is neither a row nor a column nor an option")
+
+
 def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
-    """A row's numbers are written as a list in the order of the columns, or by column."""
+    """Printed numbers by row and column. A row is a list in the order of the columns, or a table by column."""
     return {
         row: dict(zip([column.name for column in columns], numbers)) if isinstance(numbers, list) else dict(numbers)
         for row, numbers in published.items()
@@ -180,91 +219,97 @@ def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[s
 
 
 def scaled(
-    preset: Preset, scale: str, *, rounds: int | None = None, data: str | None = None, rows: Sequence[str] = (),
-    columns: Sequence[str] = (), seeds: int | None = None, first: int = 0,
-) -> Scaled:  # fmt: skip
-    """The preset at a scale, with the reductions that were asked for. `first` seed: others may have been run before."""
+    preset: Preset,
+    scale: str,
+    *,
+    rounds: int | None = None,
+    data: str | None = None,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    seeds: int | None = None,
+    first: int = 0,
+) -> Scaled:
+    """The preset at a scale, with the reductions that were asked for. `first`: the first seed, if earlier ones were run."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     quick: Mapping[str, Any] = preset.quick if scale == "quick" else {}
-    more = {**quick.get("options", {}), **({"rounds": rounds} if rounds else {}), **({"data": data} if data else {})}
+    changed = {**quick.get("options", {}), **({"rounds": rounds} if rounds else {}), **({"data": data} if data else {})}
     options = {
-        key: value for key, value in {**preset.options, **more}.items() if value != ""
-    }  # "" takes an option away
+        key: value for key, value in {**preset.options, **changed}.items() if value != ""
+    }  # "" removes an option
     if scale == "paper" and str(options["data"]).endswith("-subset"):
-        raise BadRequest(f"{options['data']} is a part of the data set; --scale paper needs all of it")
-    lines = chosen("row", preset.lines, rows or quick.get("rows", ()))
-    places = chosen("column", preset.columns, columns or quick.get("columns", ()))
+        raise BadRequest(
+            f"{options['data']} is a part of the data set, and --scale paper needs all of it; leave out --data"
+        )
+    run_rows = by_name("row", preset.rows, rows or quick.get("rows", ()))
+    run_columns = by_name("column", preset.columns, columns or quick.get("columns", ()))
     if scale == "quick":
-        lines = tuple(dataclasses.replace(line, method=line.quick or line.method) for line in lines)
+        run_rows = tuple(dataclasses.replace(row, method=row.quick or row.method) for row in run_rows)
         own = quick.get("of", {})  # a column's options at quick scale
-        places = tuple(Column(c.name, {**c.options, **own.get(c.name, {})}) for c in places)
+        run_columns = tuple(Column(c.name, {**c.options, **own.get(c.name, {})}) for c in run_columns)
     share = options["rounds"] / preset.options["rounds"]
     if share != 1:
-        if "lr_decay" not in more and "lr_decay" in options:
+        if "lr_decay" not in changed and "lr_decay" in options:
             options["lr_decay"] = options["lr_decay"] ** (1 / share)
-        lines = tuple(shortened(line, share) for line in lines)
-    count = (
-        seeds or quick.get("repeat", quick.get("seeds", 1))
-        if scale == "quick"
-        else seeds or max(preset.seeds, preset.repeat)
-    )
-    fixed = preset.repeat > 1
-    pairs = tuple((seed, 0 if fixed else seed) for seed in range(first, first + count))
-    return Scaled(
-        preset, scale, options, lines, places, pairs, reductions(preset, options, lines, places, first + count)
-    )
+        run_rows = tuple(shortened(row, share) for row in run_rows)
+    usual = quick.get("repeat", quick.get("seeds", 1)) if scale == "quick" else max(preset.seeds, preset.repeat)
+    count = seeds or usual
+    one_federation = preset.repeat > 1
+    pairs = tuple((seed, 0 if one_federation else seed) for seed in range(first, first + count))
+    smaller = reductions(preset, options, run_rows, run_columns, first + count)
+    return Scaled(preset, scale, options, run_rows, run_columns, pairs, smaller)
 
 
-def chosen(what: str, known: Sequence[Any], wanted: Sequence[str]) -> tuple[Any, ...]:
-    by_name = {one.name: one for one in known}
+def by_name(what: str, known: Sequence[Any], wanted: Sequence[str]) -> tuple[Any, ...]:
+    """The rows or columns with the wanted names, in the order of the preset; all if no name is given."""
     for name in wanted:
-        if name not in by_name:
-            raise unknown(what, name, by_name)
-    return tuple(one for one in known if not wanted or one.name in wanted)
+        if name not in [item.name for item in known]:
+            raise unknown(what, name, [item.name for item in known])
+    return tuple(item for item in known if not wanted or item.name in wanted)
 
 
-def shortened(line: Line, share: float) -> Line:
-    """The same line in fewer rounds: what counts rounds keeps its share of the run, what decays ends where it did."""
-    terms, later = [], False
-    for mark, call in text.parse_method(line.method):
+def shortened(row: TableRow, share: float) -> TableRow:
+    """The same row in fewer rounds: parameters in rounds keep their share of the run, decays end at the same value."""
+    terms, has_schedule = [], False
+    for mark, call in text.parse_method(row.method):
         rounds = {
             key: max(1, round(value * share)) for key, value in call.options.items() if key in SCHEDULES and value
         }
-        later = later or bool(rounds)
+        has_schedule = has_schedule or bool(rounds)
         terms.append(mark + text.spell(dataclasses.replace(call, options={**call.options, **rounds})))
-    method = "".join(terms).removeprefix("+") if later else line.method
-    options = dict(line.options)
+    method = "".join(terms).removeprefix("+") if has_schedule else row.method
+    options = dict(row.options)
     if "lr_decay" in options:
         options["lr_decay"] = options["lr_decay"] ** (1 / share)
-    return dataclasses.replace(line, method=method, options=options)
+    return dataclasses.replace(row, method=method, options=options)
 
 
 def reductions(
-    preset: Preset, options: Mapping[str, Any], lines: Sequence[Line], columns: Sequence[Column], seeds: int
+    preset: Preset, options: Mapping[str, Any], rows: Sequence[TableRow], columns: Sequence[Column], seeds: int
 ) -> tuple[str, ...]:
-    """Everything that is not as in the paper, one sentence each."""
-    said = []
+    """Everything that differs from the paper, one sentence each."""
+    sentences = []
     for key in FIELDS:
         ours, theirs = options.get(key), preset.options.get(key)
         if ours != theirs and key != "lr_decay":
-            said.append(f"{key} {ours} instead of {FIELDS[key].default if theirs is None else theirs}")
+            sentences.append(f"{key} {ours} instead of {FIELDS[key].default if theirs is None else theirs}")
     if options["rounds"] != preset.options["rounds"] and options.get("lr_decay", 1.0) != 1.0:
-        said.append(
+        sentences.append(
             f"lr_decay {options['lr_decay']:.4g}, so that the rate ends where it does in {preset.options['rounds']} rounds"
         )
-    paper = {line.name: line for line in preset.lines}
-    said += [f"{line.name}: {line.method} instead of {paper[line.name].method}" for line in lines
-             if line.method != paper[line.name].method]  # fmt: skip
-    there = {column.name: column for column in preset.columns}
+    methods = {row.name: row.method for row in preset.rows}
+    sentences += [
+        f"{row.name}: {row.method} instead of {methods[row.name]}" for row in rows if row.method != methods[row.name]
+    ]
+    of_paper = {column.name: column.options for column in preset.columns}
     for column in columns:
-        before = there[column.name].options
+        before = of_paper[column.name]
         changed = [
             f"{key} {value} instead of {before.get(key)}"
             for key, value in column.options.items()
             if value != before.get(key)
         ]
-        said += [f"{column.name}: {', '.join(changed)}"] if changed else []
+        sentences += [f"{column.name}: {', '.join(changed)}"] if changed else []
     if seeds < max(preset.seeds, preset.repeat):
-        said.append(f"{seeds} seed{'s' * (seeds > 1)} instead of {max(preset.seeds, preset.repeat)}")
-    return tuple(said)
+        sentences.append(f"{seeds} seed{'s' * (seeds > 1)} instead of {max(preset.seeds, preset.repeat)}")
+    return tuple(sentences)

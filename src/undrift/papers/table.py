@@ -1,4 +1,4 @@
-"""Ours beside the printed numbers, and what became of the papers' claims."""
+"""Tables of our numbers beside the printed ones, and the outcomes of the papers' claims."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from undrift.papers.papers import Claim, Preset, Value
 from undrift.study.standings import difference
 
 Row = dict[str, Any]
-Rows = Any  # (query, values) -> rows of a record
-POINT = 1.0  # a difference below it on one seed is chance, where the numbers are percentages
-QUARTER = 0.25  # elsewhere: below this share of the larger number (a swing over fifteen rounds is known to a fifth)
+POINT = 1.0  # percentages: on one seed a smaller difference is taken as chance
+QUARTER = 0.25  # other numbers: this share of the larger one (a std over fifteen rounds is known to a fifth)
 
 
-def read_off(rows: Rows, value: Value) -> list[float] | None:
-    """[the number, its std over the window] of a run, in the record's units; None where it was never judged."""
-    values = views.curve(rows, value.stage, value.data, value.metric).mean
+def measured(query: views.Query, value: Value) -> list[float] | None:
+    """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
+    values = views.curve(query, value.stage, value.data, value.metric).mean
     if not len(values):
         return None
     window = value.window if value.window >= 1 else max(1, round(value.window * len(values)))
-    found = views.last(values, int(window)) if value.window else views.all_rounds(values)
-    return [found.mean, found.std] if value.take == "mean" else [found.std, 0.0]
+    over = views.last(values, int(window)) if value.window else views.all_rounds(values)
+    return [over.mean, over.std] if value.take == "mean" else [over.std, 0.0]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
+    """What the rows say about a claim."""
+
     claim: Claim
     outcome: str  # true, false, open
     why: str
 
 
 def number(row: Row, value: str) -> float | None:
-    found = (row.get("values") or {}).get(value)
-    return None if found is None else found[0]
+    pair = (row.get("values") or {}).get(value)
+    return None if pair is None else pair[0]
 
 
-def cell(rows: Sequence[Row], line: str, column: str, value: Value) -> str:
+def cell(rows: Sequence[Row], name: str, column: str, value: Value) -> str:
     """Mean ± std over seeds; on one seed ± the std over the window, as most papers print it."""
-    found = [row["values"][value.name] for row in rows if (row["row"], row["column"]) == (line, column)
-             and (row.get("values") or {}).get(value.name)]  # fmt: skip
-    if not found:
-        failed = any("failed" in row for row in rows if (row["row"], row["column"]) == (line, column))
-        return "failed" if failed else "—"
-    means = [value.factor * one[0] for one in found]
-    spread = np.std(means, ddof=1) if len(means) > 1 else value.factor * found[0][1]
+    here = [row for row in rows if (row["row"], row["column"]) == (name, column)]
+    pairs = [row["values"][value.name] for row in here if (row.get("values") or {}).get(value.name)]
+    if not pairs:
+        return "failed" if any("failed" in row for row in here) else "—"
+    means = [value.factor * mean for mean, _ in pairs]
+    spread = np.std(means, ddof=1) if len(means) > 1 else value.factor * pairs[0][1]
     digits = 2 if value.factor == 100 else 4
     wide = len(means) > 1 or (value.window != 1 and value.take == "mean")
     return f"{np.mean(means):.{digits}f}" + (f" ± {spread:.{digits}f}" if wide else "")
@@ -56,42 +56,44 @@ def cell(rows: Sequence[Row], line: str, column: str, value: Value) -> str:
 
 def tables(preset: Preset, rows: Sequence[Row]) -> list[tuple[str, list[list[str]]]]:
     """One table per value: `ours / printed` in every cell that was run."""
-    lines = [line.name for line in preset.lines if any(row["row"] == line.name for row in rows)]
+    names = [row.name for row in preset.rows if any(result["row"] == row.name for result in rows)]
     columns = [column.name for column in preset.columns if any(row["column"] == column.name for row in rows)]
-    found = []
+    named_tables = []
     for place, value in enumerate(preset.values):
         table = [["ours / printed", *columns]]
-        for line in lines:
-            printed = [preset.printed(line, column, place) for column in columns]
-            table.append([line, *(f"{cell(rows, line, c, value)} / {p}" for c, p in zip(columns, printed))])
-        found.append((value.name, table))
-    return found
+        for name in names:
+            printed = [preset.printed(name, column, place) for column in columns]
+            table.append([name, *(f"{cell(rows, name, c, value)} / {p}" for c, p in zip(columns, printed))])
+        named_tables.append((value.name, table))
+    return named_tables
 
 
-def verdicts(preset: Preset, rows: Sequence[Row]) -> list[Verdict]:
-    return [verdict(preset, claim, rows) for claim in preset.claims]
+def outcomes(preset: Preset, rows: Sequence[Row]) -> list[Outcome]:
+    return [outcome(preset, claim, rows) for claim in preset.claims]
 
 
-def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """A cell says yes or no where the paired difference is clear of its noise (the confidence interval over seeds; on a
-    single seed a point, or a quarter of the larger number where it is no percentage); a claim is true when enough cells
-    say yes, false when enough can no longer say it."""
+def outcome(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Outcome:
+    """Whether a claim is true, false or open.
+
+    A column supports or contradicts the claim if the paired difference is larger than its noise: the confidence interval
+    over seeds, or on a single seed one point (a quarter of the larger number if it is no percentage). A claim is true when
+    enough columns support it, false when too many contradict it, otherwise open."""
     by_name = {value.name: value for value in preset.values}
     value = by_name[claim.value or preset.values[0].name]
     percent = value.factor == 100
     wanted = claim.columns or tuple(column.name for column in preset.columns)
     yes = no = 0
-    seen, missing = list[str](), list[str]()
+    shown, missing = list[str](), list[str]()
     for column in wanted:
         here = [{**row, "method": row["row"]} for row in rows if row["column"] == column]
-        found = difference(here, *claim.rows, lambda row: number(row, value.name))
-        if found is None:
+        paired = difference(here, *claim.rows, lambda row: number(row, value.name))
+        if paired is None:
             missing.append(column)
             continue
-        mean, low, high = (value.factor * one for one in found)
+        mean, low, high = (value.factor * bound for bound in paired)
         digits = 2 if percent else 4
         interval = f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else ""
-        seen.append(f"{column} {mean:+.{digits}f}{interval}")
+        shown.append(f"{column} {mean:+.{digits}f}{interval}")
         if not interval:
             larger = max(abs(number(row, value.name) or 0.0) for row in here if row["row"] in claim.rows)
             noise = POINT if percent else QUARTER * value.factor * larger
@@ -102,24 +104,24 @@ def verdict(preset: Preset, claim: Claim, rows: Sequence[Row]) -> Verdict:
             yes, no = yes + (low > 0), no + (high < 0)
         else:
             yes, no = yes + (high < 0), no + (low > 0)
-    if not seen:
-        return Verdict(claim, "open", "not run")
+    if not shown:
+        return Outcome(claim, "open", "not run")
     if missing:
-        seen.append(f"not run: {', '.join(missing)}")
+        shown.append(f"not run: {', '.join(missing)}")
     need = claim.share * len(wanted)
-    outcome = "true" if yes >= need - 1e-9 else "false" if len(wanted) - no < need - 1e-9 else "open"
-    return Verdict(claim, outcome, "; ".join(seen))
+    decided = "true" if yes >= need - 1e-9 else "false" if len(wanted) - no < need - 1e-9 else "open"
+    return Outcome(claim, decided, "; ".join(shown))
 
 
-def claim_table(found: Sequence[Verdict]) -> list[list[str]]:
-    return [["claim", "comes out", "difference"], *[[v.claim.sentence, v.outcome, v.why] for v in found]]
+def claim_table(decided: Sequence[Outcome]) -> list[list[str]]:
+    return [["claim", "comes out", "difference"], *[[one.claim.sentence, one.outcome, one.why] for one in decided]]
 
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Of several results of the same cell the one with the most rounds; the later one where they are equal."""
-    kept: dict[tuple[str, str, int], Row] = {}
+    """Of several results of a cell and seed the one with the most rounds, and of these the last."""
+    best: dict[tuple[str, str, int], Row] = {}
     for row in rows:
         key = (row["row"], row["column"], row["seed"])
-        if key not in kept or row["rounds"] >= kept[key]["rounds"]:
-            kept[key] = dict(row)
-    return list(kept.values())
+        if key not in best or row["rounds"] >= best[key]["rounds"]:
+            best[key] = dict(row)
+    return list(best.values())

@@ -1,1 +1,1 @@
-"""Pages and figures for readers: reports of runs and comparisons, what parts noted, who holds which labels."""
+"""Pages and figures of recorded runs and of federations. Everything here reads records and changes nothing."""

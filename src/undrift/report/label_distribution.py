@@ -1,4 +1,4 @@
-"""Who holds what, in numbers, in the terminal and as a picture."""
+"""The label distribution of a federation: how many samples of which class each client has, as numbers and as a page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy.stats import entropy
 from undrift.federation import images
 from undrift.federation.federation import Federation
 
-MOST = 1000  # clients that are looked at; a lazy federation may have a million
+MOST = 1000  # clients that are described; a lazy federation can have a million
 
 
 def describe(federation: Federation) -> dict[str, Any]:
-    """Sizes, class counts, what is wrong with labels and pictures, and how unlike the clients are."""
+    """Sizes, class counts, label noise and domains of the clients, and how much their label distributions differ."""
     clients = range(min(federation.clients, MOST))
     counts = np.array([federation.counts(client) for client in clients])
     sizes = counts.sum(1)
@@ -39,23 +39,26 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 
 def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int, float]]:
-    """What a client's weight may be compared with: {fact: {client: value}}, of the first thousand clients."""
-    everyone = np.bincount(federation.y.numpy(), minlength=federation.classes) / len(federation.y)
-    found: dict[str, dict[int, float]] = {
-        "size": {}, "label entropy": {}, "label Hellinger distance": {}, "noise rate": {},
-    }  # fmt: skip
+    """Facts that a client's weight can be compared with, {fact: {client: value}}, of the first thousand clients."""
+    all_shares = np.bincount(federation.y.numpy(), minlength=federation.classes) / len(federation.y)
+    known: dict[str, dict[int, float]] = {
+        "size": {},
+        "label entropy": {},
+        "label Hellinger distance": {},
+        "noise rate": {},
+    }
     for client in clients[:MOST]:
         y = federation.train_labels(client)
         shares = np.bincount(y, minlength=federation.classes) / max(1, len(y))
-        found["size"][client] = len(y)
-        found["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
-        found["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * everyone).sum())))
-        found["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
-    return found
+        known["size"][client] = len(y)
+        known["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
+        known["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * all_shares).sum())))
+        known["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
+    return known
 
 
 def mean_hellinger(shares: np.ndarray) -> float:
-    """Mean pairwise Hellinger distance of the clients' label shares: 0 all alike, 1 nothing in common."""
+    """Mean pairwise Hellinger distance of the clients' label shares: 0 if all are equal, 1 if no two share a class."""
     if len(shares) < 2:
         return 0.0
     roots = np.sqrt(shares)
@@ -65,15 +68,16 @@ def mean_hellinger(shares: np.ndarray) -> float:
 
 
 def gini(sizes: np.ndarray) -> float:
-    """Inequality of the sizes: 0 all equal, towards 1 one client has everything."""
+    """Gini coefficient of the sizes: 0 if all are equal, close to 1 if one client has nearly all samples."""
     ordered = np.sort(sizes)
     n = len(ordered)
     return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * max(ordered.sum(), 1)))
 
 
-def terminal(federation: Federation, found: dict[str, Any], most: int = 24) -> str:
+def terminal(federation: Federation, described: dict[str, Any], most: int = 24) -> str:
+    """The description as text: a bar per class for the first `most` clients, then the numbers."""
     blocks = " ▁▂▃▄▅▆▇█"
-    counts = np.array(found["class_counts"])
+    counts = np.array(described["class_counts"])
     peak = max(1, counts.max())
     lines = [f"{'client':>7} {'samples':>8}  classes 0…{federation.classes - 1}"]
     for client, row in enumerate(counts[:most]):
@@ -81,35 +85,45 @@ def terminal(federation: Federation, found: dict[str, Any], most: int = 24) -> s
         lines.append(f"{client:>7} {row.sum():>8}  {bars}")
     if len(counts) > most:
         lines.append(f"{'…':>7} {len(counts) - most} more")
-    sizes = np.array(found["sizes"])
-    lines += ["", f"sizes {sizes.min()} … {sizes.max()}, median {int(np.median(sizes))}, Gini {found['gini']:.2f}",
-              f"classes per client {min(found['classes_per_client'])} … {max(found['classes_per_client'])}, "
-              f"mean Hellinger distance of label shares {found['hellinger']:.2f}"]  # fmt: skip
-    noise = np.array(found["noise_rate"])
+    sizes = np.array(described["sizes"])
+    classes = described["classes_per_client"]
+    lines += [
+        "",
+        f"sizes {sizes.min()} … {sizes.max()}, median {int(np.median(sizes))}, Gini {described['gini']:.2f}",
+        f"classes per client {min(classes)} … {max(classes)}, "
+        f"mean Hellinger distance of label shares {described['hellinger']:.2f}",
+    ]
+    noise = np.array(described["noise_rate"])
     spread = f" ({100 * noise.min():.1f} … {100 * noise.max():.1f} % per client)" if noise.any() else ""
     lines.append(f"wrong labels {100 * noise @ sizes / sizes.sum():.1f} %{spread}")
-    if found["permuted"]:
-        lines.append(f"{len(found['permuted'])} clients call the classes by permuted names")
-    if found["domain"]:
-        held = {name: found["domain"].count(name) for name in federation.domains}
-        lines.append("domains: " + ", ".join(f"{name} ({count} clients)" for name, count in held.items()))
-    if empty := sum(size == 0 for size in found["test_slices"]):
+    if described["permuted"]:
+        lines.append(f"{len(described['permuted'])} clients have permuted class labels")
+    if described["domain"]:
+        count_of = {name: described["domain"].count(name) for name in federation.domains}
+        lines.append("domains: " + ", ".join(f"{name} ({count} clients)" for name, count in count_of.items()))
+    if empty := sum(size == 0 for size in described["test_slices"]):
         lines.append(f"{empty} clients have an empty test slice and are left out of Acc(L)")
     return "\n".join(lines)
 
 
-def sections(federation: Federation, found: dict[str, Any]) -> list[Any]:
-    """The page: numbers, a bubble per non-zero cell, sizes, wrong labels where there are any, sample pictures."""
+def sections(federation: Federation, described: dict[str, Any]) -> list[Any]:
+    """Sections of a page: numbers, a bubble per non-zero cell, sizes, wrong labels and sample images if there are any."""
     from undrift.report import samples
-    from undrift.report.plots import figure, holdings
+    from undrift.report.plots import figure, label_bubbles
 
-    clients = list(range(len(found["sizes"])))
+    clients = list(range(len(described["sizes"])))
     bars = figure("samples per client", "client", "samples")
-    bars.add_bar(x=clients, y=found["sizes"])
-    numbers = terminal(federation, found, most=0).partition("\n\n")[2]
-    parts = [("numbers", numbers), ("holdings", holdings(found["class_counts"], federation.labels)), ("sizes", bars)]
-    if any(found["noise_rate"]):
+    bars.add_bar(x=clients, y=described["sizes"])
+    numbers = terminal(federation, described, most=0).partition("\n\n")[2]
+    parts = [
+        ("numbers", numbers),
+        ("labels", label_bubbles(described["class_counts"], federation.labels)),
+        ("sizes", bars),
+    ]
+    if any(described["noise_rate"]):
         noise = figure("share of wrong labels per client", "client", "share")
-        noise.add_bar(x=clients, y=found["noise_rate"])
+        noise.add_bar(x=clients, y=described["noise_rate"])
         parts.append(("noise", noise))
-    return parts + ([("samples", ("html", samples.markup(federation, found)))] if images.is_image(federation.x) else [])
+    if images.is_image(federation.x):
+        parts.append(("samples", ("html", samples.markup(federation, described))))
+    return parts

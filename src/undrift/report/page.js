@@ -1,4 +1,4 @@
-// Tables of the page: a click on a header sorts, three buttons copy.
+// Tables: a click on a header sorts, three buttons copy.
 
 function numberIn(text) {
   const found = text.replace('−', '-').match(/^[+]?(-?[\d.]+(e[-+]?\d+)?)/i);
@@ -13,7 +13,7 @@ function sortBy(table, column, header) {
   });
   const numeric = 2 * rows.filter(r => r.number !== null).length >= rows.length;
   const before = header.getAttribute('aria-sort');
-  const down = before ? before === 'ascending' : numeric;  // numbers begin with the largest, words with A
+  const down = before ? before === 'ascending' : numeric;  // numbers start with the largest, text with A
   const sign = down ? -1 : 1;
   rows.sort((a, b) => numeric
     ? (a.number === null) - (b.number === null) || sign * (a.number - b.number)
@@ -46,7 +46,7 @@ function copy(text, button) {
     button.textContent = 'copied';
     setTimeout(() => { button.textContent = name; }, 1200);
   };
-  const byHand = () => {  // where the browser keeps the clipboard from pages that are files
+  const withTextArea = () => {  // fallback: browsers deny the clipboard to pages opened from files
     const area = document.createElement('textarea');
     area.value = text;
     document.body.appendChild(area);
@@ -55,11 +55,11 @@ function copy(text, button) {
     area.remove();
     done();
   };
-  if (navigator.clipboard && window.isSecureContext) navigator.clipboard.writeText(text).then(done, byHand);
-  else byHand();
+  if (navigator.clipboard && window.isSecureContext) navigator.clipboard.writeText(text).then(done, withTextArea);
+  else withTextArea();
 }
 
-// A figure drawn while its box was closed has no width yet.
+// A figure drawn while its <details> was closed has no width yet.
 document.addEventListener('toggle', () => window.dispatchEvent(new Event('resize')), true);
 
 document.addEventListener('DOMContentLoaded', () => document.querySelectorAll('table.rows').forEach(table => {

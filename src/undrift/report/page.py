@@ -1,4 +1,4 @@
-"""A self-contained HTML page: plotly inlined, no network, readable on a phone, printable, tables that sort and copy."""
+"""A self-contained HTML page: plotly inlined, no network, readable on a phone, printable, tables to sort and copy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Section = Sequence[Any]  # (id, content) or (id, content, heading)
 
 
 def write(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """`content`: a figure, a table (list of rows), a text, ("pre", text), ("html", markup), ("details", title, content) that
-    opens with a click, or a list of (id, content) that belong together; each becomes an element with its id. Sections with
-    a heading are listed at the top."""
+    """Write the page. Each section becomes an element with its id. Sections with a heading are listed at the top.
+
+    `content` is a figure, a table (list of rows), a text, ("pre", text), ("html", markup), ("details", title, content) that
+    opens with a click, or a list of (id, content) that belong together."""
     from plotly.offline import get_plotlyjs
 
     style, script = ((files("undrift.report") / f"page.{kind}").read_text() for kind in ("css", "js"))
@@ -50,7 +51,7 @@ def inside(name: str, content: Any) -> str:
         drawn = to_html(
             shown, full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"{name}-plot", validate=False
         )
-        return f"<h3>{html.escape(title)}</h3>{drawn}"  # a title inside the figure would be cut off on a phone
+        return f"<h3>{html.escape(title)}</h3>{drawn}"  # a title inside the figure is cut off on a phone
     if isinstance(content, tuple) and content[0] == "html":
         return content[1]
     if isinstance(content, tuple) and content[0] == "details":
@@ -60,25 +61,25 @@ def inside(name: str, content: Any) -> str:
     if isinstance(content, str):
         return f"<p class='note'>{'<br>'.join(html.escape(line) for line in content.splitlines())}</p>"
     if content and isinstance(content[0], tuple):
-        return "\n".join(element(*one) for one in content)
+        return "\n".join(element(*section) for section in content)
     return table(content)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     head, *lines = rows
-    numbers = [of_numbers([line[i] for line in lines]) for i in range(len(head))]
-    body = "".join(f"<tr>{''.join(cell('td', *one) for one in zip(line, numbers))}</tr>" for line in lines)
-    titles = "".join(cell("th", *one) for one in zip(head, numbers))
+    numeric = [is_numeric([line[i] for line in lines]) for i in range(len(head))]
+    body = "".join(f"<tr>{''.join(cell('td', *pair) for pair in zip(line, numeric))}</tr>" for line in lines)
+    titles = "".join(cell("th", *pair) for pair in zip(head, numeric))
     return f"<div class='wide'><table class='rows'><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def of_numbers(column: Sequence[str]) -> bool:
-    """Whether nearly all that is said in a column are numbers."""
-    said = [text for text in column if text not in ("", "—")]
-    return sum(bool(NUMBER.match(text)) for text in said) > 0.75 * len(said)
+def is_numeric(column: Sequence[str]) -> bool:
+    """Whether more than three quarters of the cells that are not empty are numbers."""
+    filled = [text for text in column if text not in ("", "—")]
+    return sum(bool(NUMBER.match(text)) for text in filled) > 0.75 * len(filled)
 
 
-def cell(tag: str, text: str, number: bool) -> str:
-    """Numbers stand right, words left, and many of them on several lines."""
-    kind = " class=long" if len(text) > 60 else " class=number" if number else ""
+def cell(tag: str, text: str, numeric: bool) -> str:
+    """Numbers are aligned right, text left. Long text wraps."""
+    kind = " class=long" if len(text) > 60 else " class=number" if numeric else ""
     return f"<{tag}{kind}>{html.escape(text)}</{tag}>"

@@ -1,4 +1,4 @@
-"""Figures of what diagnostics recorded: confusion, loss landscape, features before and after local training."""
+"""Figures of diagnostics: confusion matrix, loss landscape, features before and after local training."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from undrift.evaluate.views import curve
-from undrift.report.plots import COLOURS, Rows, figure
+from undrift.evaluate.views import Query, curve
+from undrift.report.plots import COLOURS, figure
 
 
-def recorded(rows: Rows, diagnostic: str) -> tuple[int, int | None, Any] | None:
-    """(round, client, value) of the newest picture of a diagnostic."""
-    found = rows(
+def recorded(query: Query, diagnostic: str) -> tuple[int, int | None, Any] | None:
+    """(round, client, value) of the newest note of a diagnostic."""
+    newest = query(
         "SELECT round, client, value FROM notes WHERE part=? ORDER BY rowid DESC LIMIT 1", (f"diagnose.{diagnostic}",)
     )
-    return (found[0][0], found[0][1], json.loads(found[0][2])) if found else None
+    return (newest[0][0], newest[0][1], json.loads(newest[0][2])) if newest else None
 
 
-def confusion(rows: Rows) -> Any | None:
-    """Share of each class (row) that the global model takes for each class (column)."""
-    found = recorded(rows, "confusion")
+def confusion(query: Query) -> Any | None:
+    """Share of the samples of each class (row) that the global model assigns to each class (column)."""
+    found = recorded(query, "confusion")
     if found is None:
         return None
-    labels, counts = found[2]["labels"], found[2]["counts"]
+    round, _, matrix = found
+    labels, counts = matrix["labels"], matrix["counts"]
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
-    fig = figure(f"confusion of the global model after round {found[0] + 1}", "taken for", "is")
+    fig = figure(f"confusion of the global model after round {round + 1}", "predicted class", "true class")
     fig.add_heatmap(
         x=labels, y=labels, z=shares, colorscale="Blues", zmin=0, zmax=1, text=counts, texttemplate="%{text}"
     )
@@ -35,9 +36,9 @@ def confusion(rows: Rows) -> Any | None:
     return fig
 
 
-def landscape(rows: Rows) -> Any | None:
-    """The loss around the final model as a surface."""
-    found = recorded(rows, "landscape")
+def landscape(query: Query) -> Any | None:
+    """The loss around the final model, as a surface."""
+    found = recorded(query, "landscape")
     if found is None:
         return None
     steps, loss = found[2]["steps"], found[2]["loss"]
@@ -49,32 +50,38 @@ def landscape(rows: Rows) -> Any | None:
     return fig
 
 
-def embedding(rows: Rows) -> Any | None:
-    """Features of test samples under the model a client was sent (rings) and the one it trained (dots)."""
-    found = recorded(rows, "embedding")
+def embedding(query: Query) -> Any | None:
+    """Features of test samples: rings with the model that the client received, dots with the one it trained."""
+    found = recorded(query, "embedding")
     if found is None:
         return None
     round, client, points = found
-    fig = figure(f"features before (rings) and after (dots) the training of client {client} in round {round + 1}",
-                 "first direction", "second direction")  # fmt: skip
+    title = f"features before (rings) and after (dots) the training of client {client} in round {round + 1}"
+    fig = figure(title, "first direction", "second direction")
     for number, label in enumerate(sorted(set(points["labels"]))):
         colour = COLOURS[number % len(COLOURS)]
         for when, symbol in (("before", "circle-open"), ("after", "circle")):
-            some = [point for point, own in zip(points[when], points["labels"]) if own == label]
-            fig.add_scatter(x=[p[0] for p in some], y=[p[1] if len(p) > 1 else 0 for p in some], mode="markers",
-                            name=f"class {label}", legendgroup=str(label), showlegend=when == "after",
-                            marker={"color": colour, "symbol": symbol, "size": 5, "opacity": 0.7})  # fmt: skip
+            of_class = [point for point, own in zip(points[when], points["labels"]) if own == label]
+            fig.add_scatter(
+                x=[p[0] for p in of_class],
+                y=[p[1] if len(p) > 1 else 0 for p in of_class],
+                mode="markers",
+                name=f"class {label}",
+                legendgroup=str(label),
+                showlegend=when == "after",
+                marker={"color": colour, "symbol": symbol, "size": 5, "opacity": 0.7},
+            )
     fig.update_layout(hovermode="closest", height=520)
     return fig
 
 
-def numbers(rows: Rows, title: str, metrics: Sequence[str]) -> Any | None:
-    """Diagnostic numbers of the global model over the rounds, those that were recorded."""
+def numbers(query: Query, title: str, metrics: Sequence[str]) -> Any | None:
+    """Diagnostic metrics of the global model over the rounds; None where none was recorded."""
     fig = figure(title, "round", "")
     for metric in metrics:
         for data in ("train", "global", "ood"):
-            found = curve(rows, "G", data, metric)
-            if len(found) and None in found.clients:
-                values = found.values[:, found.clients.index(None)]
-                fig.add_scatter(x=(found.rounds + 1).tolist(), y=values, name=metric, mode="lines+markers")
+            history = curve(query, "G", data, metric)
+            if len(history) and None in history.clients:
+                values = history.values[:, history.clients.index(None)]
+                fig.add_scatter(x=(history.rounds + 1).tolist(), y=values, name=metric, mode="lines+markers")
     return fig if fig.data else None

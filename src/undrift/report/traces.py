@@ -1,8 +1,8 @@
-"""What the parts saw, drawn: every note of a record as a line of text and as a figure.
+"""Every note of a record as a line of text and as a figure.
 
-`traces(rows)` reads the table `notes`. How a note is drawn stands in `LOOKS`, by axis and name; one that is not there
-is drawn by what its values look like (a number, a list, a dict, a word), so a part of your own needs nothing. Nothing
-is computed again: what is plotted is what was noted.
+`traces(query)` reads the table `notes`. `STYLES` says how a note is drawn, by axis and name. A note that is not listed
+there is drawn by the type of its values (a number, a list, a dict, a text), so a part of your own needs no entry.
+Nothing is computed again: the figures show the recorded values.
 """
 
 from __future__ import annotations
@@ -10,78 +10,80 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from undrift.evaluate.views import Query
 from undrift.federation.federation import Federation
 
-Rows = Callable[..., list[tuple[Any, ...]]]
-Noted = dict[int, dict[int | None, Any]]  # round -> client (None: the server) -> value
+NoteValues = dict[int, dict[int | None, Any]]  # round -> client (None: the server) -> value
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a note is drawn."""
 
     title: str
-    kind: str = ""  # a key of trace_figures.DRAW; "": what the values look like
+    kind: str = ""  # a key of trace_figures.DRAW; "": by the type of the values
     beside: str = ""  # a second note in the same figure
-    over: str = ""  # the note that is the x axis, the same for all clients
+    over: str = ""  # the note with the x axis, the same for all clients
 
 
-LOOKS = {
-    "sampling.scores": Look("confidence scores", "quantiles"),
-    "sampling.tau": Look("τ: samples below it are weighted"),
-    "sampling.lambda": Look("λ: the weight of samples below τ"),
-    "sampling.weighted": Look("share of samples below τ"),
-    "sampling.nonfinite": Look("scores that were not finite"),
-    "sampling.S_mid": Look("S_mid: the loss above which samples are biased"),
-    "sampling.biased": Look("|V|/n: share of biased samples"),
-    "sampling.biased_labels": Look("biased samples by class", "counts"),
-    "sampling.survey": Look("loss against uncertainty", "points"),
-    "sampling.enlarged_from": Look("unbiased samples where they were too few"),
-    "sampling.picked": Look("samples trained on"),
-    "personalize.gamma": Look("γ: share of the client's own model"),
-    "personalize.alpha": Look("α: share of the personal model"),
-    "personalize.weights": Look("whose models a client mixes", "mixture"),
-    "weighting.weight": Look("weight in the mean"),
-    "weighting.loss": Look("training loss, all local epochs"),
-    "weighting.last_loss": Look("training loss, last local epoch"),
-    "weighting.phi": Look("φ: mean confidence of the trained model"),
-    "weighting.m": Look("m: mean of X (the loss to its moment)"),
-    "weighting.v": Look("v: variance of X"),
-    "weighting.u": Look("bounds u and l over the distance δ", "curve", beside="l", over="delta"),
-    "weighting.eta": Look("η: width of the bounds, summed over δ"),
-    "weighting.mean_loss": Look("mean of the bounded loss over M"),
-    "weighting.sqrt_v": Look("√v over its largest value"),
-    "weighting.distance": Look("divergence of the labels from uniform"),
-    "weighting.accuracy": Look("accuracy on the proxy set"),
-    "objective.mu": Look("μ: the pull towards the received model"),
-    "objective.capped": Look("the pull on clients that are too small"),
-    "combine.weight": Look("weight used instead"),
-    "combine.gamma": Look("γ: how much the mean shrinks"),
-    "combine.proxy_loss": Look("loss on the proxy set while weights are learned", "curve"),
-    "combine.moved": Look("hidden units that changed places"),
-    "combine.steps": Look("normalised number of steps"),
-    "combine.bound": Look("the longest update that stays as it is"),
-    "combine.factor": Look("how much an update is shortened"),
-    "combine.age": Look("rounds since the model that is used"),
-    "server.factor": Look("length of the server's step"),
+STYLES = {
+    "sampling.scores": Style("confidence scores", "quantiles"),
+    "sampling.tau": Style("τ: samples below it are weighted"),
+    "sampling.lambda": Style("λ: the weight of samples below τ"),
+    "sampling.weighted": Style("share of samples below τ"),
+    "sampling.nonfinite": Style("scores that were not finite"),
+    "sampling.S_mid": Style("S_mid: the loss above which samples are biased"),
+    "sampling.biased": Style("|V|/n: share of biased samples"),
+    "sampling.biased_labels": Style("biased samples by class", "counts"),
+    "sampling.survey": Style("loss against uncertainty", "points"),
+    "sampling.enlarged_from": Style("unbiased samples where they were too few"),
+    "sampling.picked": Style("samples trained on"),
+    "personalize.gamma": Style("γ: share of the client's own model"),
+    "personalize.alpha": Style("α: share of the personal model"),
+    "personalize.weights": Style("shares of other clients' models", "mixture"),
+    "weighting.weight": Style("weight in the mean"),
+    "weighting.loss": Style("training loss, all local epochs"),
+    "weighting.last_loss": Style("training loss, last local epoch"),
+    "weighting.phi": Style("φ: mean confidence of the trained model"),
+    "weighting.m": Style("m: mean of X (the loss to its moment)"),
+    "weighting.v": Style("v: variance of X"),
+    "weighting.u": Style("bounds u and l over the distance δ", "curve", beside="l", over="delta"),
+    "weighting.eta": Style("η: width of the bounds, summed over δ"),
+    "weighting.mean_loss": Style("mean of the bounded loss over M"),
+    "weighting.sqrt_v": Style("√v over its largest value"),
+    "weighting.distance": Style("divergence of the labels from uniform"),
+    "weighting.accuracy": Style("accuracy on the proxy set"),
+    "objective.mu": Style("μ: strength of the proximal term"),
+    "objective.capped": Style("the proximal strength of clients that are too small"),
+    "combine.weight": Style("weight used instead"),
+    "combine.gamma": Style("γ: factor that shrinks the mean"),
+    "combine.proxy_loss": Style("loss on the proxy set while weights are learned", "curve"),
+    "combine.moved": Style("hidden units that were permuted"),
+    "combine.steps": Style("normalised number of steps"),
+    "combine.bound": Style("length above which an update is shortened"),
+    "combine.factor": Style("factor that shortens an update"),
+    "combine.age": Style("age of the model that is used, in rounds"),
+    "server.factor": Style("length of the server's step"),
 }
 
 
 @dataclass(frozen=True)
 class Trace:
+    """One note of one part over the rounds."""
+
     part: str
     name: str
-    look: Look  # its kind is known
-    values: Noted
-    beside: Noted | None = None
-    over: Noted | None = None
+    style: Style  # its kind is set
+    values: NoteValues
+    beside: NoteValues | None = None
+    over: NoteValues | None = None
 
     @property
     def key(self) -> str:
@@ -89,19 +91,19 @@ class Trace:
 
     @property
     def figure(self) -> Any:
-        """A plotly figure; None where there is nothing to draw (words)."""
+        """A plotly figure; None for a note of texts."""
         from undrift.report.trace_figures import DRAW
 
-        return DRAW[self.look.kind](self) if self.look.kind in DRAW else None
+        return DRAW[self.style.kind](self) if self.style.kind in DRAW else None
 
     @property
     def text(self) -> str:
-        """The values in a line; one for each fact, where a note is compared with several."""
-        return TEXT[self.look.kind](self)
+        """The values in one line, or in one line per fact where the note is compared with facts."""
+        return TEXT[self.style.kind](self)
 
 
 class Traces(dict[str, Trace]):
-    """Traces by `axis.part.name`. Printed they are sparklines; `write` makes a page of them."""
+    """Traces by `axis.part.name`. `print` shows them as sparklines, `write` writes a page."""
 
     def __str__(self) -> str:
         lines = []
@@ -110,80 +112,79 @@ class Traces(dict[str, Trace]):
             for trace in self.values():
                 if trace.part == part:
                     first, *more = trace.text.splitlines()
-                    lines += [f"  {trace.look.title:<48} {first}", *(f"  {'':<48} {line}" for line in more)]
-        return "\n".join(lines) or "no part noted anything"
+                    lines += [f"  {trace.style.title:<48} {first}", *(f"  {'':<48} {line}" for line in more)]
+        return "\n".join(lines) or "the parts of this run recorded no notes"
 
     __repr__ = __str__
 
     def sections(self) -> list[tuple[str, Any]]:
-        """For study/page.py: (id, figure) of each; words as a text of one line."""
+        """Sections for report/page.py: (id, figure) of each trace, or (id, text) of a note of texts."""
         shown = [(key, trace.figure or f"{key}: {trace.text}") for key, trace in self.items()]
         return [(re.sub(r"\W+", "-", key), content) for key, content in shown]
 
-    def write(self, path: str | Path, title: str = "What the parts saw") -> None:
+    def write(self, path: str | Path, title: str = "Notes of the parts") -> None:
         from undrift.report import page
 
         page.write(Path(path), title, self.sections())
 
 
-def traces(rows: Rows, federation: Federation | None = None) -> Traces:
-    """All traces of a record; with the federation also the weights against what the clients hold."""
-    noted: dict[tuple[str, str], Noted] = {}
-    for round, client, part, name, value in rows(
+def traces(query: Query, federation: Federation | None = None) -> Traces:
+    """All traces of a record. With the federation, also the weights of the clients against facts about their data."""
+    notes: dict[tuple[str, str], NoteValues] = {}
+    for round, client, part, name, value in query(
         "SELECT round, client, part, name, value FROM notes WHERE part NOT LIKE 'diagnose.%' ORDER BY rowid"
-    ):  # what diagnostics found has figures of its own (study/pictures.py)
-        noted.setdefault((part, name), {}).setdefault(round, {})[client] = json.loads(value)
-    found, lazy_clients = Traces(), set()
-    for (part, name), values in noted.items():
+    ):  # notes of diagnostics have figures of their own (report/pictures.py)
+        notes.setdefault((part, name), {}).setdefault(round, {})[client] = json.loads(value)
+    every, companions = Traces(), set()  # companions are drawn in the figure of another note
+    for (part, name), values in notes.items():
         rule, _, bare = name.rpartition(".")  # of a mix: 0.eta, 1.eta, …
         rule = rule and f"{rule}."
-        look = LOOKS.get(f"{part.partition('.')[0]}.{bare}", Look(bare))
-        others = [(part, rule + other) for other in (look.beside, look.over)]
-        lazy_clients |= {".".join(other) for other in others}
-        title = f"rule {rule[:-1]}: {look.title}" if rule else look.title
-        look = replace(look, title=title, kind=look.kind or shape(values))
-        found[f"{part}.{name}"] = Trace(part, name, look, values, *map(noted.get, others))
-    found = Traces({key: trace for key, trace in found.items() if key not in lazy_clients})
+        style = STYLES.get(f"{part.partition('.')[0]}.{bare}", Style(bare))
+        others = [(part, rule + other) for other in (style.beside, style.over)]
+        companions |= {".".join(other) for other in others}
+        title = f"rule {rule[:-1]}: {style.title}" if rule else style.title
+        style = replace(style, title=title, kind=style.kind or kind_of(values))
+        every[f"{part}.{name}"] = Trace(part, name, style, values, *map(notes.get, others))
+    drawn = Traces({key: trace for key, trace in every.items() if key not in companions})
     if federation is not None:
-        found |= {
-            trace.key: trace for trace in [against(trace, noted, federation) for trace in found.values()] if trace
-        }
-    return found
+        compared = [against(trace, notes, federation) for trace in drawn.values()]
+        drawn |= {trace.key: trace for trace in compared if trace}
+    return drawn
 
 
-def shape(values: Noted) -> str:
-    """The kind of a note that no look names."""
+def kind_of(values: NoteValues) -> str:
+    """The kind of a note that is not in STYLES, by its first value."""
     first = next((v for clients in values.values() for v in clients.values() if v is not None), None)
     if isinstance(first, dict):
         return "points" if any(isinstance(item, list) for item in first.values()) else "mixture"
-    return "curve" if isinstance(first, list) else "words" if isinstance(first, str) else "level"
+    return "curve" if isinstance(first, list) else "text" if isinstance(first, str) else "level"
 
 
-def against(trace: Trace, noted: dict[tuple[str, str], Noted], federation: Federation) -> Trace | None:
-    """The mean weight of every client against what it holds and how well it fits: {fact: {client: (fact, weight)}}."""
+def against(trace: Trace, notes: dict[tuple[str, str], NoteValues], federation: Federation) -> Trace | None:
+    """The mean weight of every client against facts about its data and its loss: {fact: {client: (value, weight)}}."""
     if trace.key != f"{trace.part}.weight":
         return None
     from undrift.report.label_distribution import facts
 
     weight = per_client(trace.values)
     known = facts(federation, sorted(weight))
-    if (trace.part, "loss") in noted:
-        known["training loss"] = per_client(noted[trace.part, "loss"])
+    if (trace.part, "loss") in notes:
+        known["training loss"] = per_client(notes[trace.part, "loss"])
     values: Any = {
-        fact: {client: (x, weight[client]) for client, x in of.items() if client in weight}
-        for fact, of in known.items()
+        fact: {client: (x, weight[client]) for client, x in by_client.items() if client in weight}
+        for fact, by_client in known.items()
     }
-    return Trace(trace.part, "weight_against", Look("mean weight of a client, ordered by", "against"), values)
+    return Trace(trace.part, "weight_against", Style("mean weight of a client, ordered by", "against"), values)
 
 
-def per_client(values: Noted) -> dict[int, float]:
-    """A number's mean over a client's rounds."""
-    seen: dict[int, list[float]] = {}
+def per_client(values: NoteValues) -> dict[int, float]:
+    """The mean of a number over the rounds of each client."""
+    by_client: dict[int, list[float]] = {}
     for clients in values.values():
         for client, value in clients.items():
             if client is not None and value is not None:
-                seen.setdefault(client, []).append(value)
-    return {client: math.fsum(own) / len(own) for client, own in seen.items()}
+                by_client.setdefault(client, []).append(value)
+    return {client: math.fsum(own) / len(own) for client, own in by_client.items()}
 
 
 # ---- in the terminal -------------------------------------------------------------------------------------------------
@@ -205,18 +206,18 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
 
 
 def numbers(values: Any) -> list[float]:
-    """Those that are numbers; None, NaN and infinities are gaps."""
+    """The finite numbers among the values."""
     return [float(v) for v in values if v is not None and math.isfinite(v)]
 
 
-def spread(values: Noted) -> dict[int, list[float]]:
-    """Per round the lowest, the quartiles and the highest over the clients."""
-    sound = {round: numbers(clients.values()) for round, clients in sorted(values.items())}
-    return {round: np.quantile(own, list(QUANTILES.values())).tolist() for round, own in sound.items() if own}
+def spread(values: NoteValues) -> dict[int, list[float]]:
+    """Per round the minimum, the quartiles and the maximum over the clients."""
+    finite = {round: numbers(clients.values()) for round, clients in sorted(values.items())}
+    return {round: np.quantile(own, list(QUANTILES.values())).tolist() for round, own in finite.items() if own}
 
 
-def mean_lists(values: Noted) -> dict[int, list[float]]:
-    """Per round the mean over the clients, place by place."""
+def mean_lists(values: NoteValues) -> dict[int, list[float]]:
+    """Per round the mean over the clients, element by element."""
     return {
         round: [math.fsum(place) / len(place) for place in zip(*clients.values())]
         for round, clients in sorted(values.items())
@@ -255,7 +256,7 @@ def points_text(trace: Trace) -> str:
 
 
 def pooled(clients: dict[int | None, Any]) -> tuple[list[float], list[float]]:
-    """The points of all clients together."""
+    """The points of all clients in two lists."""
     pairs = [[*value.values()] for value in clients.values()]
     return [v for x, _ in pairs for v in x], [v for _, y in pairs for v in y]
 
@@ -265,12 +266,12 @@ def mixture_text(trace: Trace) -> str:
         numbers(max(own.values(), default=None) for own in clients.values()) for clients in trace.values.values()
     ]
     line = [float(np.mean(own)) for own in largest if own]
-    return f"{sparkline(line, 30)}  largest share {line[-1]:.4g}" if line else "nobody mixed anything"
+    return f"{sparkline(line, 30)}  largest share {line[-1]:.4g}" if line else "no client mixed in another model"
 
 
-def words_text(trace: Trace) -> str:
-    said = [value for clients in trace.values.values() for value in clients.values()]
-    return f"{said[-1]} ({len(said)} times)"
+def last_text(trace: Trace) -> str:
+    texts = [value for clients in trace.values.values() for value in clients.values()]
+    return f"{texts[-1]} ({len(texts)} times)"
 
 
 def against_text(trace: Trace) -> str:
@@ -284,7 +285,7 @@ def against_text(trace: Trace) -> str:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> str:
-    """Spearman's rank correlation; "—" where one of them does not vary."""
+    """Spearman's rank correlation; "—" if one of the two is constant."""
     from scipy.stats import spearmanr
 
     if len(set(x)) < 2 or len(set(y)) < 2:
@@ -294,5 +295,5 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> str:
 
 TEXT = {
     "level": level_text, "quantiles": quantiles_text, "curve": curve_text, "counts": counts_text,
-    "points": points_text, "mixture": mixture_text, "words": words_text, "against": against_text,
+    "points": points_text, "mixture": mixture_text, "text": last_text, "against": against_text,
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""What recorded rows say: summaries, views, plots. Everything here reads a record and changes nothing."""
+"""Studies: many runs as one piece of work. Comparisons of methods, the pool of processes, run folders, standings."""

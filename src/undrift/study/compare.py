@@ -1,6 +1,6 @@
-"""Several methods on the same federation, the same cohorts and the same start.
+"""Compare several methods on the same federation, with the same cohorts and the same initial model.
 
-None of these depends on the method, so runs with the same seed differ in the method alone and may be compared in pairs.
+None of these depends on the method. So runs with the same seed differ in the method only and can be compared in pairs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
-from undrift.study.comparison import Comparison, Entry, in_file, note, read, told
-from undrift.study.tasks import Federations, Row, StudyCallback, finish
+from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
+from undrift.study.dry_run import dry_run
+from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 
 PROXY = 0.02
-OF_ALL = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # not a method's own to choose
+SHARED = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # no method has its own value
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Rows as `--json` prints them, where the runs are, and every point of the grid that was tried."""
+    """Rows as `--json` prints them, the folder of the runs, and every point of the grid that was tried."""
 
     rows: list[Row]
     folder: Path
@@ -32,9 +33,9 @@ class Compared:
 
     def __str__(self) -> str:
         from undrift.experiment.tables import text_table
-        from undrift.study.standings import standings_table, table
+        from undrift.study.standings import results_table, standings_table
 
-        return f"{text_table(table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
+        return f"{text_table(results_table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""
@@ -44,31 +45,39 @@ class Compared:
 
 
 def compare(
-    methods: Sequence[Any], federation: Federation | None = None, *, seeds: int = 1, repeat: int | None = None,
-    grid: Mapping[str, Sequence[Any]] | None = None, out: str | Path | None = None, resume: bool = False,
-    callback: StudyCallback | None = None, **options: Any,
-) -> Compared:  # fmt: skip
+    methods: Sequence[Any],
+    federation: Federation | None = None,
+    *,
+    seeds: int = 1,
+    repeat: int | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    callback: StudyCallback | None = None,
+    **options: Any,
+) -> Compared:
     """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
 
     `seeds` varies run and federation, `repeat` the run alone; `grid={"lr": [0.01, 0.1]}` chooses per method on validation
-    data of the first seed. `resume=True` finishes what `out` holds."""
+    data of the first seed. `resume=True` finishes the comparison in `out`."""
     entries = [
-        Entry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else Entry(m) for m in methods
+        MethodEntry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else MethodEntry(m)
+        for m in methods
     ]
-    asked = planned(entries, options, seeds, repeat, grid or {})
-    if federation is not None and len({data for _, data in asked.seeds}) > 1:
+    comparison = plan_comparison(entries, options, seeds, repeat, grid or {})
+    if federation is not None and len({data_seed for _, data_seed in comparison.seeds}) > 1:
         raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")
-    return carried_out(asked, home(asked, out, resume), callback, federation)
+    return run_comparison(comparison, comparison_folder(comparison, out, resume), callback, federation)
 
 
-def planned(
-    entries: Sequence[Entry],
+def plan_comparison(
+    entries: Sequence[MethodEntry],
     options: Mapping[str, Any],
     seeds: int,
     repeat: int | None,
     grid: Mapping[str, Sequence[Any]],
 ) -> Comparison:
-    """The comparison that is asked for, refused where it makes no sense."""
+    """Check the settings of a comparison and put them together."""
     if seeds < 1 or (repeat is not None and repeat < 1):
         raise BadRequest("--seeds and --repeat must be at least 1")
     if repeat is not None and seeds > 1:
@@ -76,15 +85,15 @@ def planned(
     if not entries:
         raise BadRequest("name at least one method, such as fedavg")
     for entry in entries:
-        for key in entry.own:
-            if key in OF_ALL:
+        for key in entry.own_options:
+            if key in SHARED:
                 raise BadRequest(f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}")
     labels = [entry.label for entry in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise BadRequest(f"{twice[0]} is named twice; a comparison of a run with itself says nothing")
+        raise BadRequest(f"{twice[0]} is named twice; name every method once, or give one of them other options")
     for key, values in grid.items():
-        if key not in FIELDS or key in OF_ALL:
-            raise unknown("option for --grid", key, [name for name in FIELDS if name not in OF_ALL])
+        if key not in FIELDS or key in SHARED:
+            raise unknown("option for --grid", key, [name for name in FIELDS if name not in SHARED])
         if not values:
             raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
     options = dict(options)
@@ -94,126 +103,142 @@ def planned(
         (seed, data_seed if data_seed is not None else first if repeat else seed)
         for seed in range(first, first + (repeat or seeds))
     ]
-    if grid and not all({**options, **entry.own}.get("validation") for entry in entries):
+    if grid and not all({**options, **entry.own_options}.get("validation") for entry in entries):
         raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
     return Comparison(tuple(entries), options, tuple(pairs), dict(grid))
 
 
-def home(asked: Comparison, out: str | Path | None, resume: bool) -> Path:
-    """The comparison's folder, made for it or found again, with its compare.toml."""
+def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bool) -> Path:
+    """The folder of a comparison, new or to be resumed, with its compare.toml."""
     from undrift.experiment.folders import free_name, next_free
 
     if resume:
         folder = Path(out or "")
-        before = read(folder)
-        if before.options != told(asked)["options"] or before.grid != told(asked)["grid"]:
-            raise BadRequest(f"the options are not those of {folder}; resume it with the same ones, or start another")
-        mine, theirs = (
-            [entry.label for entry in entries] for entries in (in_file(told(asked)["methods"]), before.entries)
-        )
-        if mine[: len(theirs)] != theirs:
-            raise BadRequest(f"{folder} compares {', '.join(theirs)}, in this order; more may follow, none be left out")
-        if other := [seed for seed, data in asked.seeds if dict(before.seeds).get(seed, data) != data]:
-            raise BadRequest(f"seed {other[0]} ran on another federation in {folder}: "
-                             "--seeds varies the federation, --repeat and --data-seed keep it; resume it as it was begun")  # fmt: skip
+        check_same(folder, comparison)
     elif out is None:
-        data = Path(str(asked.options.get("data", "digits"))).stem
+        data = Path(str(comparison.options.get("data", "digits"))).stem
         folder = next_free(Path("runs"), f"{data}-compare")
     else:
         folder = Path(out)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --resume goes on with it")
+            raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
-    note(folder, asked)
+    write_comparison(folder, comparison)
     return folder
 
 
-def carried_out(
-    asked: Comparison, folder: Path, callback: StudyCallback | None = None, federation: Federation | None = None
+def check_same(folder: Path, comparison: Comparison) -> None:
+    """Refuse to resume another comparison than the one in the folder. It may have more methods and more seeds."""
+    before, table = read_comparison(folder), as_table(comparison)
+    if before.options != table["options"] or before.grid != table["grid"]:
+        raise BadRequest(
+            f"the options are not those of {folder}; resume it with the same ones, or choose another --out"
+        )
+    now, then = ([entry.label for entry in entries] for entries in (entries_of(table["methods"]), before.entries))
+    if now[: len(then)] != then:
+        raise BadRequest(f"{folder} compares {', '.join(then)}, in this order; name them first, new methods after them")
+    if other := [seed for seed, data_seed in comparison.seeds if dict(before.seeds).get(seed, data_seed) != data_seed]:
+        raise BadRequest(
+            f"seed {other[0]} ran on another federation in {folder}: --seeds varies the federation, --repeat and "
+            "--data-seed keep it; resume it with the options it was started with"
+        )
+
+
+def run_comparison(
+    comparison: Comparison,
+    folder: Path,
+    callback: StudyCallback | None = None,
+    federation: Federation | None = None,
 ) -> Compared:
-    """Run what is not there yet: where there is a grid its points on the first seed, then every method on every seed."""
-    federations, as_asked = Federations(federation), asked
+    """Run what is not there yet: the points of a grid on the first seed, then every method on every seed."""
+    federations, as_given = Federations(federation), comparison
     try:
-        asked, seconds = ready(asked, federations, callback or StudyCallback())
+        comparison = with_proxy(comparison)
+        seconds = check_and_estimate(comparison, federations, callback or StudyCallback())
     except BadRequest:
-        withdrawn(folder)
+        remove_unused(folder)
         raise
-    asked, how = manner(asked)
-    numbers = range(len(asked.entries))
-    chosen, tried, took = [dict[str, Any]() for _ in numbers], list[Row](), 0.0
+    comparison, spread = how_to_spread(comparison)
+    numbers = range(len(comparison.entries))
+    points = [comparison.points(entry) for entry in comparison.entries]
+    chosen, tried, took = [0 for _ in numbers], list[Row](), 0.0
     try:
-        if asked.grid:
-            points = [(n, point) for n in numbers for point in asked.points(asked.entries[n])]
-            search = [asked.task(n, asked.seeds[0], point, seconds[n]) for n, point in points]
-            tried, took = finish(search, folder, federations, callback, **how)
+        if comparison.grid:
+            places = [(n, p) for n in numbers for p in range(len(points[n]))]
+            search = [comparison.task(n, comparison.seeds[0], points[n][p], seconds[n][p]) for n, p in places]
+            tried, took = run_tasks(search, folder, federations, callback, **spread)
             for n in numbers:
-                mine = [(validated(row), point) for (m, point), row in zip(points, tried) if m == n]
-                chosen[n] = max(mine, key=lambda one: one[0])[1]
-            rejected = tuple(task.name for task, (n, point) in zip(search, points) if point != chosen[n])
-            note(folder, replace(as_asked, rejected=rejected))
-        tasks = [asked.task(n, seed, chosen[n], seconds[n]) for seed in asked.seeds for n in numbers]
+                scores = [validation_accuracy(row) for (m, _), row in zip(places, tried) if m == n]
+                chosen[n] = scores.index(max(scores))
+            rejected = tuple(task.name for task, (n, p) in zip(search, places) if p != chosen[n])
+            write_comparison(folder, replace(as_given, rejected=rejected))
+        tasks = [
+            comparison.task(n, seed, points[n][chosen[n]], seconds[n][chosen[n]])
+            for seed in comparison.seeds
+            for n in numbers
+        ]
         order = sorted(tasks, key=lambda task: (task.row["seed"], -task.seconds))  # longest first within a seed
-        rows, more = finish(order, folder, federations, callback, **how)
+        rows, more = run_tasks(order, folder, federations, callback, **spread)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; nothing is lost: `undrift compare --resume {folder}` goes on") from None
+        raise KeyboardInterrupt(f"stopped; no result is lost: `undrift compare --resume {folder}` continues") from None
     by_task = {task.name: row for task, row in zip(order, rows)}
     return Compared([by_task[task.name] for task in tasks], folder, took + more, tried)
 
 
-def withdrawn(folder: Path) -> None:
-    """What was refused before its first run leaves no folder behind."""
+def with_proxy(comparison: Comparison) -> Comparison:
+    """Set a proxy share for all methods if one of them needs a proxy set and none asks for one: so all train on the
+    same data."""
+    from undrift.experiment.setup import composition
+
+    shared = dict(comparison.options)
+    options = [from_keywords({**shared, **e.own_options, "method": e.method}) for e in comparison.entries]
+    needs = {need for own in options for part in composition(own, None).parts for need in part.needs}
+    if "proxy" in needs and not any(own.proxy for own in options):
+        shared["proxy"] = PROXY
+    return replace(comparison, options=shared)
+
+
+def check_and_estimate(comparison: Comparison, federations: Federations, callback: StudyCallback) -> list[list[float]]:
+    """Dry run of every method at every point of the grid: the expected seconds, by method and point."""
+    points = [(n, point) for n, entry in enumerate(comparison.entries) for point in comparison.points(entry)]
+    tasks = [comparison.task(n, comparison.seeds[0], point) for n, point in points]
+    seconds: list[list[float]] = [[] for _ in comparison.entries]
+    for (n, _), estimate in zip(points, dry_run(tasks, federations, callback)):
+        if comparison.grid and not estimate.has_global_model:
+            raise BadRequest(
+                "--grid chooses by the global model's validation accuracy, and "
+                f"{comparison.entries[n].label} has no global model; leave out one of them"
+            )
+        seconds[n].append(estimate.seconds)
+    return seconds
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove the folder of a comparison that was refused before its first run."""
     if [path.name for path in folder.iterdir()] == ["compare.toml"]:
         (folder / "compare.toml").unlink()
         folder.rmdir()
-        with contextlib.suppress(OSError):  # others live there
+        with contextlib.suppress(OSError):  # the parent holds other folders
             folder.parent.rmdir()
 
 
-def manner(asked: Comparison) -> tuple[Comparison, dict[str, Any]]:
-    """How the runs are spread. An engine that spreads itself, or a GPU, takes one run at a time; otherwise `workers` is how
-    many runs there are at a time, and the runs themselves are not told."""
+def how_to_spread(comparison: Comparison) -> tuple[Comparison, dict[str, Any]]:
+    """How the runs share the machine. With an engine of several workers, or on a GPU, there is one run at a time.
+    Otherwise `workers` is the number of runs at a time, and the runs themselves get neither `engine` nor `workers`."""
     from undrift.experiment.network import chosen_device
 
-    engine, device, workers = (asked.options.get(name) for name in ("engine", "device", "workers"))
+    engine, device, workers = (comparison.options.get(name) for name in ("engine", "device", "workers"))
     if engine in ("processes", "ray") or chosen_device(device or "auto").type != "cpu":
-        return asked, {"together": False}
-    options = {key: value for key, value in asked.options.items() if key not in ("engine", "workers")}
-    return replace(asked, options=options), {"cores": workers, "together": True if workers and workers > 1 else None}
+        return comparison, {"together": False}
+    options = {key: value for key, value in comparison.options.items() if key not in ("engine", "workers")}
+    together = True if workers and workers > 1 else None
+    return replace(comparison, options=options), {"cores": workers, "together": together}
 
 
-def validated(row: Row) -> float:
+def validation_accuracy(row: Row) -> float:
+    """Of the global model; −1 where there is none, so that a failed run is never chosen."""
     value = (row["stages"]["G"] or {}).get("validation_accuracy")
     return -1.0 if value is None else float(value)
-
-
-def ready(asked: Comparison, federations: Federations, callback: StudyCallback) -> tuple[Comparison, list[float]]:
-    """Every method is set up once: what would be refused is found before the first hour is spent. A proxy set is carved
-    for all when one method asks for it. Also the seconds of training that each run is expected to take."""
-    from undrift.experiment.engines import expected_seconds
-    from undrift.experiment.setup import composition, prepare
-
-    options = dict(asked.options)
-    wanted = [from_keywords({**options, **entry.own, "method": entry.method}) for entry in asked.entries]
-    needs = {need for one in wanted for part in composition(one, None).parts for need in part.needs}
-    if "proxy" in needs and not any(one.proxy for one in wanted):
-        options["proxy"] = PROXY
-    asked = replace(asked, options=options)
-    seconds = []
-    for number, entry in enumerate(asked.entries):
-        for point in asked.points(entry):
-            settings = asked.task(number, asked.seeds[0], point).settings
-            setup = prepare(from_keywords({**settings, "method": entry.method}), federations.of(settings))
-        for sentence in setup.notices:
-            callback.note(f"{entry.label}: {sentence}")
-        if asked.grid and setup.plan.private is not None:
-            raise BadRequest(
-                f"--grid chooses by the global model's validation accuracy, and {entry.label} has no global model"
-            )
-        try:
-            seconds.append(expected_seconds(setup))
-        except Exception:  # the user's model or loss raises: let it do so in a client's hands, which says who and when
-            seconds.append(0.0)
-    return asked, seconds

@@ -1,4 +1,4 @@
-"""What a comparison asks for, and the file that keeps it: `compare.toml`."""
+"""The settings of a comparison, and the file that keeps them: `compare.toml`."""
 
 from __future__ import annotations
 
@@ -17,80 +17,88 @@ from undrift.study.tasks import Task
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A method and the options it does not share with the others."""
+class MethodEntry:
+    """A method of the comparison, and the options that only its own runs use."""
 
     method: Any
-    own: Mapping[str, Any] = field(default_factory=dict)
+    own_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         name = self.method if isinstance(self.method, str) else getattr(self.method, "name", None) or repr(self.method)
-        return " ".join([str(name), *(f"{key}={value}" for key, value in self.own.items())])
+        return " ".join([str(name), *(f"{key}={value}" for key, value in self.own_options.items())])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was asked for; `compare.toml` keeps it."""
+    """The settings of a comparison, as the user gave them."""
 
-    entries: tuple[Entry, ...]
-    options: Mapping[str, Any]
+    entries: tuple[MethodEntry, ...]
+    options: Mapping[str, Any]  # of all methods
     seeds: tuple[tuple[int, int], ...]  # (seed of the run, seed of the federation)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    rejected: tuple[str, ...] = ()  # runs of points that the grid did not choose: no result of the comparison
+    rejected: tuple[str, ...] = ()  # runs of grid points that were not chosen: they are no results
 
     def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
+        """One run: method `number` at a seed and a point of the grid."""
         entry = self.entries[number]
         values = "".join(f"-{key}={value}" for key, value in point.items())
-        settings = {**self.options, **entry.own, **point, "seed": seed[0], "data_seed": seed[1]}
-        return Task(
-            f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}", entry.method, settings,
-            {"method": entry.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}, seconds,
-        )  # fmt: skip
+        settings = {**self.options, **entry.own_options, **point, "seed": seed[0], "data_seed": seed[1]}
+        row = {"method": entry.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
+        name = f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}"
+        return Task(name, entry.method, settings, row, seconds)
 
-    def points(self, entry: Entry) -> list[dict[str, Any]]:
-        """The grid of a method; what it sets itself is not searched."""
-        free = {key: values for key, values in self.grid.items() if key not in entry.own}
+    def points(self, entry: MethodEntry) -> list[dict[str, Any]]:
+        """The points of the grid for a method. An option that the method sets itself is not searched."""
+        free = {key: values for key, values in self.grid.items() if key not in entry.own_options}
         return [dict(zip(free, values)) for values in itertools.product(*free.values())]
 
 
 def safe(name: str) -> str:
+    """A name that can be part of a path, at most 60 characters."""
     return re.sub(r"[^A-Za-z0-9+@.=-]", "_", name)[:60]
 
 
-def note(folder: Path, asked: Comparison) -> None:
-    (folder / "compare.toml").write_text(tomli_w.dumps(told(asked)))
+def write_comparison(folder: Path, comparison: Comparison) -> None:
+    (folder / "compare.toml").write_text(tomli_w.dumps(as_table(comparison)))
 
 
-def told(asked: Comparison) -> dict[str, Any]:
-    """The comparison as its file says it."""
-    plain = {key: in_words(value) for key, value in asked.options.items() if value is not None}
+def as_table(comparison: Comparison) -> dict[str, Any]:
+    """The content of compare.toml."""
     return {
-        "methods": [{"method": e.method if isinstance(e.method, str) else f"object:{e.label}", **e.own} for e in asked.entries],
-        "seeds": [list(pair) for pair in asked.seeds], "options": plain,
-        "grid": {key: list(values) for key, values in asked.grid.items()}, "rejected": list(asked.rejected),
-    }  # fmt: skip
+        "methods": [
+            {"method": e.method if isinstance(e.method, str) else f"object:{e.label}", **e.own_options}
+            for e in comparison.entries
+        ],
+        "seeds": [list(pair) for pair in comparison.seeds],
+        "options": {key: plain(value) for key, value in comparison.options.items() if value is not None},
+        "grid": {key: list(values) for key, values in comparison.grid.items()},
+        "rejected": list(comparison.rejected),
+    }
 
 
-def in_words(value: Any) -> Any:
-    """As a file can hold it; an object by its name alone."""
+def plain(value: Any) -> Any:
+    """A value as TOML can hold it. An object becomes the name of its type."""
     if isinstance(value, (list, tuple)):
-        return [in_words(item) for item in value]
+        return [plain(item) for item in value]
     return value if isinstance(value, (str, int, float, bool)) else f"object:{type(value).__qualname__}"
 
 
-def in_file(methods: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    return [Entry(one["method"], {key: value for key, value in one.items() if key != "method"}) for one in methods]
+def entries_of(methods: Sequence[Mapping[str, Any]]) -> list[MethodEntry]:
+    """The entries that `methods` of compare.toml describes."""
+    return [
+        MethodEntry(item["method"], {key: value for key, value in item.items() if key != "method"}) for item in methods
+    ]
 
 
-def read(folder: Path) -> Comparison:
+def read_comparison(folder: Path) -> Comparison:
     """The comparison in a folder."""
     path = folder / "compare.toml"
     if not path.exists():
         raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
     try:
         table = tomllib.loads(path.read_text())
-        entries = in_file(table["methods"])
+        entries = entries_of(table["methods"])
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
         rejected = tuple(str(name) for name in table.get("rejected", ()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:

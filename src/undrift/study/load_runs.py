@@ -1,4 +1,4 @@
-"""Runs as their folders tell them, found and told apart."""
+"""Load runs from their folders, and give each a label that distinguishes it from the others."""
 
 from __future__ import annotations
 
@@ -16,25 +16,16 @@ from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
 from undrift.experiment.run_toml import read_toml
 from undrift.store.record import Record, rows_of
-from undrift.study.comparison import read
-from undrift.study.tasks import Row, times
+from undrift.study.comparison import read_comparison
+from undrift.study.tasks import Row, seconds_per_round
 
-SAME = ("data", "partition", "clients", "noise", "domains")  # what runs must share to stand in one table
-HOW = (
-    "engine",
-    "workers",
-    "device",
-    "memory",
-    "out",
-    "seed",
-    "data_seed",
-    "ray_address",
-)  # what does not change a method
+MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # for runs in one table
+NOT_IN_LABELS = ("engine", "workers", "device", "memory", "out", "seed", "data_seed", "ray_address")  # same method
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One run as its folder tells it."""
+class LoadedRun:
+    """One run: its folder, its run.toml, and its results as a row."""
 
     folder: Path
     options: dict[str, Any]
@@ -45,49 +36,53 @@ class Seen:
     def label(self) -> str:
         return str(self.row["method"])
 
-    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Rows of the run's record."""
         return rows_of(self.folder, query, values)
 
 
-def seen(folders: Sequence[str | Path]) -> list[Seen]:
-    """The runs in these folders; runs that do not belong into one table are refused."""
+def load_runs(folders: Sequence[str | Path]) -> list[LoadedRun]:
+    """The runs in these folders. Runs that do not belong in one table are refused."""
     places = {place: folder for folder in map(find_folder, folders) for place in run_folders(folder)}
-    runs, missing = [], None
+    runs, error_of_one = [], None
     for place, folder in places.items():
         try:
-            runs.append(look(place))
+            runs.append(load_run(place))
         except BadRequest as error:
             if place == folder or len(places) == 1:
                 raise
-            missing = error  # one of many: the others are worth looking at
+            error_of_one = error  # one run of many: the others can be loaded
     if not runs:
-        raise missing or BadRequest("there is no run to report")
+        raise error_of_one or BadRequest("there is no run to report")
     for run in runs[1:]:
-        for key in SAME:
+        for key in MUST_AGREE:
             a, b = runs[0].options.get(key), run.options.get(key)
             if a != b:
-                raise BadRequest(f"runs of different data cannot stand in one table: {key} is {a} in {runs[0].folder} "
-                                 f"and {b} in {run.folder}; report them apart")  # fmt: skip
-    return told_apart(runs)
+                raise BadRequest(
+                    f"runs on different data do not belong in one table: {key} is {a} in {runs[0].folder} "
+                    f"and {b} in {run.folder}; report them separately"
+                )
+    return with_distinct_labels(runs)
 
 
 def run_folders(folder: Path) -> list[Path]:
+    """The folder itself if it is a run, else the runs in it without replaced ones and rejected grid points."""
     if (folder / "run.sqlite").exists():
         return [folder]
-    found = sorted(record.parent for record in folder.glob("*/run.sqlite")) if folder.is_dir() else []
-    beside = read(folder).rejected if (folder / "compare.toml").exists() else ()
-    found = [place for place in found if not is_aside(place) and place.name not in beside]
-    if not found:
+    places = sorted(record.parent for record in folder.glob("*/run.sqlite")) if folder.is_dir() else []
+    rejected = read_comparison(folder).rejected if (folder / "compare.toml").exists() else ()
+    places = [place for place in places if not is_replaced(place) and place.name not in rejected]
+    if not places:
         raise BadRequest(f"{folder} is neither a run nor a folder of runs; `undrift runs` lists them")
-    return found
+    return places
 
 
-def is_aside(place: Path) -> bool:
-    """An old run that another took the place of."""
+def is_replaced(place: Path) -> bool:
+    """Whether a newer run took the name of this one."""
     return ".old" in place.name
 
 
-def look(folder: Path) -> Seen:
+def load_run(folder: Path) -> LoadedRun:
     from undrift.experiment.summary import client_stage, global_stage
 
     if not (folder / "run.toml").exists():
@@ -96,7 +91,7 @@ def look(folder: Path) -> Seen:
     about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
     rounds, seconds = rows_of(folder, "SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
     if not rounds:
-        raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` goes on")
+        raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` continues it")
     record = Record(folder / "run.sqlite", read_only=True)
     try:
         stages = {
@@ -107,25 +102,28 @@ def look(folder: Path) -> Seen:
         raise BadRequest(f"the record in {folder} cannot be read: {error}") from None
     finally:
         record.close()
-    row = {"method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
-           "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
-           "times": times(functools.partial(rows_of, folder))}  # fmt: skip
-    return Seen(folder, options, about, row)
+    row = {
+        "method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
+        "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
+        "times": seconds_per_round(functools.partial(rows_of, folder)),
+    }  # fmt: skip
+    return LoadedRun(folder, options, about, row)
 
 
-def told_apart(runs: Sequence[Seen]) -> list[Seen]:
-    """Labels: the method, with the options in which runs of that method differ or in which it departs from most others."""
-    keys = [key for key in FIELDS if key != "method" and key not in HOW]
+def with_distinct_labels(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """Label each run with its method, and with the options in which runs of that method differ or in which the method
+    departs from most others."""
+    keys = [key for key in FIELDS if key != "method" and key not in NOT_IN_LABELS]
     usual = {key: Counter(repr(run.options.get(key)) for run in runs).most_common(1)[0][0] for key in keys}
-    named = []
+    labelled = []
     for run in runs:
         alike = [other for other in runs if other.options["method"] == run.options["method"]]
-        said = [key for key in keys if {repr(other.options.get(key)) for other in alike} != {usual[key]}]
-        own = " ".join(f"{key}={run.options.get(key)}" for key in said)
-        named.append(replace(run, row={**run.row, "method": f"{run.options['method']} {own}".strip()}))
-    pairs = [(run.label, run.row["seed"], run.options.get("data_seed")) for run in named]
-    again = {pair for pair in pairs if pairs.count(pair) > 1}
+        shown = [key for key in keys if {repr(other.options.get(key)) for other in alike} != {usual[key]}]
+        own = " ".join(f"{key}={run.options.get(key)}" for key in shown)
+        labelled.append(replace(run, row={**run.row, "method": f"{run.options['method']} {own}".strip()}))
+    pairs = [(run.label, run.row["seed"], run.options.get("data_seed")) for run in labelled]
+    repeated = {pair for pair in pairs if pairs.count(pair) > 1}
     return [
-        replace(run, row={**run.row, "method": f"{run.label} ({run.folder.name})"}) if pair in again else run
-        for run, pair in zip(named, pairs)
+        replace(run, row={**run.row, "method": f"{run.label} ({run.folder.name})"}) if pair in repeated else run
+        for run, pair in zip(labelled, pairs)
     ]

@@ -1,8 +1,8 @@
-"""Whole runs side by side: one process per core, each running one run at a time on one thread.
+"""A pool of processes for whole runs: one process per core, each running one run at a time on one thread.
 
-That keeps every core busy without any exchange between them. When fewer runs are left than would fill the cores evenly,
-a few more are started than there are cores and the system shares them out; when there are fewer runs than cores from the
-start, each gets its share of workers. Federations lie once in memory that all processes map.
+Runs exchange nothing, so every core stays busy. When fewer runs are left than would fill the cores evenly, a few more are
+started than there are cores, and the operating system shares the cores among them. When there are fewer runs than cores
+from the start, each run gets its share of workers. A federation lies once in memory that all processes map.
 
     python -m undrift.study.run_pool FD PARENT      is such a process
 """
@@ -28,61 +28,67 @@ from undrift.experiment.callback import RunCallback
 if TYPE_CHECKING:
     from undrift.study.tasks import Federations, Row, StudyCallback, Task
 
-MORE = 4  # runs beyond the cores that the system may share out at the end
-PATIENCE = 20.0  # seconds for a stopped run to make its last round durable
+EXTRA_RUNS = 4  # at most so many runs beyond the number of cores, at the end
+STOP_SECONDS = 20.0  # for an interrupted run to make its last round durable
 
 
 @dataclass
-class Member:
+class Slot:
+    """A process of the pool, and the task that it runs."""
+
     worker: Worker
     task: Task | None = None
 
 
-def work(
-    tasks: Sequence[Task], folder: Path, federations: Federations, cores: int, callback: StudyCallback,
-    keep: Callable[[Task, Row], None],
-) -> float:  # fmt: skip
-    """All tasks; the wall seconds from the moment when the processes are ready."""
-    more = min(cores - 1, MORE, max(0, len(tasks) - cores))
+def run_together(
+    tasks: Sequence[Task],
+    folder: Path,
+    federations: Federations,
+    cores: int,
+    callback: StudyCallback,
+    store_row: Callable[[Task, Row], None],
+) -> float:
+    """Run all tasks. Returns the wall seconds from the moment when the processes are ready."""
+    extra = min(cores - 1, EXTRA_RUNS, max(0, len(tasks) - cores))
     share = max(1, cores // len(tasks))
-    each = f"each on {share} worker{'s' * (share > 1)}" if share > 1 else "each on one thread"
-    callback.begin(tasks, f"{min(len(tasks), cores)} runs at a time, {each}", cores)
-    members = [Member(start(share)) for _ in range(min(len(tasks), cores + more))]
-    post = Post(federations)
-    waiting, came = deque(tasks), time.perf_counter()
+    each = f"each on {share} workers" if share > 1 else "each on one thread"
+    callback.on_start(tasks, f"{min(len(tasks), cores)} runs at a time, {each}", cores)
+    slots = [Slot(start(share)) for _ in range(min(len(tasks), cores + extra))]
+    sender = TaskSender(federations)
+    waiting, began = deque(tasks), time.perf_counter()
     try:
-        for member in members:
-            member.worker.pipe.poll(60.0)  # "ready", or the end of the pipe
-        came = time.perf_counter()
-        while waiting or any(member.task for member in members):
-            busy = sum(member.task is not None for member in members)
-            room = cores if busy + len(waiting) > cores + more else cores + more
-            for member in members:
-                if member.task is None and waiting and busy < room:
-                    member.task, busy = waiting.popleft(), busy + 1
-                    post.send(member.worker.pipe, member.task, folder)
-            for pipe in wait([member.worker.pipe for member in members], 0.5):
-                member = next(m for m in members if m.worker.pipe is pipe)
-                hear(member, folder, share, callback, keep)
-            post.forget([*waiting, *[member.task for member in members if member.task]])
-            callback.tick()
+        for slot in slots:
+            slot.worker.pipe.poll(60.0)  # "ready", or the end of the pipe
+        began = time.perf_counter()
+        while waiting or any(slot.task for slot in slots):
+            busy = sum(slot.task is not None for slot in slots)
+            most = cores if busy + len(waiting) > cores + extra else cores + extra
+            for slot in slots:
+                if slot.task is None and waiting and busy < most:
+                    slot.task, busy = waiting.popleft(), busy + 1
+                    sender.send(slot.worker.pipe, slot.task, folder)
+            for pipe in wait([slot.worker.pipe for slot in slots], 0.5):
+                slot = next(slot for slot in slots if slot.worker.pipe is pipe)
+                receive(slot, folder, share, callback, store_row)
+            sender.keep_only([*waiting, *[slot.task for slot in slots if slot.task]])
+            callback.on_tick()
     except KeyboardInterrupt:
-        stop(members)
+        stop_runs(slots)
         raise
     finally:
-        stop_workers([member.worker for member in members])
-    return time.perf_counter() - came
+        stop_workers([slot.worker for slot in slots])
+    return time.perf_counter() - began
 
 
 def start(share: int) -> Worker:
     return start_worker("undrift.study.run_pool", UNDRIFT_CORES=str(share))
 
 
-class Post:
-    """What a process needs for a run; a federation is laid out once for all of them."""
+class TaskSender:
+    """Sends tasks to processes. A federation is packed into shared memory once for all of them."""
 
     def __init__(self, federations: Federations) -> None:
-        self.federations, self.laid = federations, dict[str, tuple[Any, bytes]]()
+        self.federations, self.packed = federations, dict[str, tuple[Any, bytes]]()
 
     def send(self, pipe: Connection, task: Task, folder: Path) -> None:
         import cloudpickle
@@ -90,74 +96,77 @@ class Post:
         from undrift.engine.arena import Arena, Windows, pack_objects
 
         key = self.federations.key(task.settings)
-        if key not in self.laid:
+        if key not in self.packed:
             federation, arena, windows = self.federations.of(task.settings), Arena(), Windows()
-            self.laid[key] = arena, pack_objects(federation, arena)
+            self.packed[key] = arena, pack_objects(federation, arena)
             federation.map(lambda tensor: windows.tensor(arena.place(tensor)))
             arena.forget()
-        pipe.send((sys.path, cloudpickle.dumps((task, folder)), key, self.laid[key][1]))
+        pipe.send((sys.path, cloudpickle.dumps((task, folder)), key, self.packed[key][1]))
 
-    def forget(self, tasks: Sequence[Task]) -> None:
+    def keep_only(self, tasks: Sequence[Task]) -> None:
+        """Release the federations that none of these tasks needs."""
         needed = {self.federations.key(task.settings) for task in tasks}
-        for key in set(self.laid) - needed:
-            del self.laid[key]
-        self.federations.keep(tasks)
+        for key in set(self.packed) - needed:
+            del self.packed[key]
+        self.federations.keep_only(tasks)
 
 
-def hear(member: Member, folder: Path, share: int, callback: StudyCallback, keep: Callable[[Task, Row], None]) -> None:
-    """One message of a process. One that died is replaced, and its run is marked."""
-    from undrift.study.tasks import failed
+def receive(
+    slot: Slot, folder: Path, share: int, callback: StudyCallback, store_row: Callable[[Task, Row], None]
+) -> None:
+    """Handle one message of a process. A process that died is replaced, and its run is marked as failed."""
+    from undrift.study.tasks import failed_row
 
     try:
-        kind, content = member.worker.pipe.recv()
+        kind, content = slot.worker.pipe.recv()
     except (EOFError, OSError):
-        code = member.worker.process.wait()
+        code = slot.worker.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        task, member.task, member.worker = member.task, None, start(share)
+        task, slot.task, slot.worker = slot.task, None, start(share)
         if task is not None:
-            keep(task, failed(task, folder / task.name, f"the process that ran it died ({how})"))
+            store_row(task, failed_row(task, folder / task.name, f"the process that ran it died ({how})"))
         return
-    if member.task is not None and kind == "round":
-        callback.moved(member.task, *content)
-    elif member.task is not None and kind == "row":
-        task, member.task = member.task, None
-        keep(task, content)
+    if slot.task is not None and kind == "round":
+        callback.on_round(slot.task, *content)
+    elif slot.task is not None and kind == "row":
+        task, slot.task = slot.task, None
+        store_row(task, content)
 
 
-def stop(members: Sequence[Member]) -> None:
-    """Every run ends politely: its last round is made durable. A second Ctrl-C does not wait."""
-    busy = [member for member in members if member.task is not None]
-    for member in busy:
-        member.worker.process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    for member in busy:
+def stop_runs(slots: Sequence[Slot]) -> None:
+    """Ask every run to stop, and wait until its last round is durable. A second Ctrl-C does not wait."""
+    busy = [slot for slot in slots if slot.task is not None]
+    for slot in busy:
+        slot.worker.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    for slot in busy:
         with contextlib.suppress(Exception):
-            member.worker.process.wait(max(0.1, deadline - time.monotonic()))
+            slot.worker.process.wait(max(0.1, deadline - time.monotonic()))
 
 
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
-class Stop:
-    """SIGTERM interrupts whatever is being done. It is remembered, too: an extension module that is being loaded swallows
-    what is raised meanwhile (numpy.random does), and the run would go on."""
+class StopSignal:
+    """The handler of SIGTERM: interrupts the run, and remembers that it did. An extension module that is being loaded
+    swallows an exception raised meanwhile (numpy.random does), and without the flag the run would continue."""
 
-    asked = False
+    received = False
 
     def __call__(self, *_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self.asked = True
+        self.received = True
         raise KeyboardInterrupt
 
 
 class Reporter(RunCallback):
-    """Inside a run's process: tells the parent about its rounds, at most five times a second."""
+    """In a process of the pool: reports rounds to the parent, at most five times a second."""
 
-    def __init__(self, pipe: Connection, stop: Stop) -> None:
+    def __init__(self, pipe: Connection, stop: StopSignal) -> None:
         self.pipe, self.stop, self.last = pipe, stop, 0.0
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        if self.stop.asked:
+        if self.stop.received:
             raise KeyboardInterrupt
         if time.monotonic() - self.last > 0.2 or round + 1 == rounds:
             self.last = time.monotonic()
@@ -178,34 +187,34 @@ def main() -> None:
     torch.set_num_threads(1)
     from undrift.engine.arena import Windows, unpack
     from undrift.experiment import resume as reopen  # noqa: F401 - imported before the clock starts
-    from undrift.study.tasks import failed, one
+    from undrift.study.tasks import failed_row, run_task
 
-    stop = Stop()
+    stop = StopSignal()
     signal.signal(signal.SIGTERM, stop)
-    known, federation = "", None
+    federation_key, federation = "", None
     pipe.send(("ready", None))
-    while not stop.asked:
+    while not stop.received:
         try:
             data = pipe.recv_bytes()
         except (EOFError, OSError):
             return
         if not data:
             return
-        path, objects, key, laid = cloudpickle.loads(data)
+        path, objects, key, packed = cloudpickle.loads(data)
         sys.path[:] = [*sys.path, *[place for place in path if place not in sys.path]]
         task, folder = cloudpickle.loads(objects)
-        if key != known:
-            known, federation = key, unpack(laid, Windows())
+        if key != federation_key:
+            federation_key, federation = key, unpack(packed, Windows())
         assert federation is not None
         try:
-            row = one(task, folder, federation, Reporter(pipe, stop))
-        except Exception as error:  # a bug: it is this run's, the others go on
+            row = run_task(task, folder, federation, Reporter(pipe, stop))
+        except Exception as error:  # a bug: this run fails, the others continue
             import traceback
 
-            row = failed(task, folder / task.name, f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
+            row = failed_row(task, folder / task.name, f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
         pipe.send(("row", row))
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # stopped, or nobody is there to be told
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # stopped, or the parent is gone
         main()

@@ -1,4 +1,4 @@
-"""Who is ahead, and whether that means anything: mean ± std, rank, cells won, paired differences."""
+"""Which method is ahead, and whether the lead is more than chance: mean ± std, rank, cells won, paired differences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LEVEL = 0.95
 
 
 def at(*path: str) -> Value:
-    """A number of a row by its path; None where it is not there."""
+    """A number of a row by its path; None where the row does not have it."""
 
     def value(row: Row) -> float | None:
-        found: Any = row
+        item: Any = row
         for key in path:
-            found = None if found is None else found.get(key)
-        return found
+            item = None if item is None else item.get(key)
+        return item
 
     return value
 
@@ -38,17 +38,18 @@ COLUMNS: tuple[tuple[str, Value], ...] = (
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
+    """The methods, in the order of their first rows."""
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
 def values(rows: Sequence[Row], method: str, value: Value) -> list[float]:
-    """Over seeds; failed runs have none."""
-    found = [value(row) for row in rows if row["method"] == method]
-    return [number for number in found if number is not None]
+    """The numbers of a method over its seeds. Failed runs have none."""
+    numbers = [value(row) for row in rows if row["method"] == method]
+    return [number for number in numbers if number is not None]
 
 
 def mean_and_std(numbers: Sequence[float], scale: float = 100.0, digits: int = 2) -> str:
-    """`91.20 ± 0.31` (of the sample); `—` where there is nothing."""
+    """`91.20 ± 0.31` (std of the sample); `—` without numbers."""
     if not len(numbers):
         return "—"
     shown = f"{scale * np.mean(numbers):.{digits}f}"
@@ -56,28 +57,28 @@ def mean_and_std(numbers: Sequence[float], scale: float = 100.0, digits: int = 2
 
 
 def cells(rows: Sequence[Row], value: Value) -> list[dict[str, float]]:
-    """One cell per seed (and environment, where rows name one): the methods' numbers under equal conditions."""
-    found: dict[Any, dict[str, float]] = {}
+    """One cell per seed (and per column of a preset): the numbers of the methods under equal conditions."""
+    by_condition: dict[Any, dict[str, float]] = {}
     for row in rows:
         number = value(row)
         if number is not None:
-            found.setdefault((row.get("column"), row["seed"]), {})[row["method"]] = number
-    return list(found.values())
+            by_condition.setdefault((row.get("column"), row["seed"]), {})[row["method"]] = number
+    return list(by_condition.values())
 
 
 def ranks(rows: Sequence[Row], value: Value) -> dict[str, float]:
     """Mean rank over cells, 1 = best; equal numbers share a rank."""
     from scipy.stats import rankdata
 
-    found: dict[str, list[float]] = {}
+    by_method: dict[str, list[float]] = {}
     for cell in cells(rows, value):
         for method, rank in zip(cell, rankdata([-number for number in cell.values()])):
-            found.setdefault(method, []).append(float(rank))
-    return {method: float(np.mean(all_ranks)) for method, all_ranks in found.items()}
+            by_method.setdefault(method, []).append(float(rank))
+    return {method: float(np.mean(all_ranks)) for method, all_ranks in by_method.items()}
 
 
-def won(rows: Sequence[Row], value: Value) -> dict[str, float]:
-    """Share of cells in which a method is the best; a tie is shared."""
+def win_shares(rows: Sequence[Row], value: Value) -> dict[str, float]:
+    """Share of cells in which a method is the best. Tied methods divide the cell."""
     all_cells = cells(rows, value)
     share = dict.fromkeys(labels(rows), 0.0)
     for cell in all_cells:
@@ -88,8 +89,8 @@ def won(rows: Sequence[Row], value: Value) -> dict[str, float]:
 
 
 def difference(rows: Sequence[Row], method: str, to: str, value: Value) -> tuple[float, float, float] | None:
-    """Mean paired difference and its 95 % confidence interval (Student's t over cells); the interval is infinite where
-    there is one cell only."""
+    """Mean paired difference and its 95 % confidence interval (Student's t over cells). With one cell the interval is
+    infinite."""
     from scipy.stats import t
 
     pairs = [cell[method] - cell[to] for cell in cells(rows, value) if method in cell and to in cell]
@@ -102,38 +103,36 @@ def difference(rows: Sequence[Row], method: str, to: str, value: Value) -> tuple
     return mean, mean - half, mean + half
 
 
-def shown_difference(found: tuple[float, float, float] | None) -> str:
-    """`+1.20 [+0.40, +2.00]`, in points."""
-    if found is None:
+def shown_difference(interval: tuple[float, float, float] | None) -> str:
+    """`+1.20 [+0.40, +2.00]`, in percentage points."""
+    if interval is None:
         return "—"
-    mean, low, high = (100 * number for number in found)
+    mean, low, high = (100 * number for number in interval)
     return f"{mean:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if np.isfinite(low) else "")
 
 
-def table(rows: Sequence[Row]) -> list[list[str]]:
-    """One line per method: mean ± std over seeds, best first, failed ones last."""
+def results_table(rows: Sequence[Row]) -> list[list[str]]:
+    """One line per method: mean ± std over seeds. The best method is first, failed ones are last."""
     head = ["method", *(name for name, _ in COLUMNS), "s"]
     lines = []
     for method in labels(rows):
-        whole = [row for row in rows if row["method"] == method and "failed" not in row]
-        lost = sum(row["method"] == method for row in rows) - len(whole)
-        name = method + (f" ({lost} failed)" if lost and whole else "")
-        if not whole:
+        finished = [row for row in rows if row["method"] == method and "failed" not in row]
+        failed = sum(row["method"] == method for row in rows) - len(finished)
+        name = method + (f" ({failed} failed)" if failed and finished else "")
+        if not finished:
             lines.append((-2.0, [name, "failed", *[""] * (len(head) - 2)]))
             continue
-        best = values(rows, method, G)
-        lines.append((
-            float(np.mean(best)) if best else -1.0,
-            [name, *(mean_and_std(values(rows, method, value)) for _, value in COLUMNS),
-             f"{np.mean([row['seconds'] for row in whole]):.1f}"],
-        ))  # fmt: skip
+        accuracies = values(rows, method, G)
+        numbers = [mean_and_std(values(rows, method, value)) for _, value in COLUMNS]
+        seconds = f"{np.mean([row['seconds'] for row in finished]):.1f}"
+        lines.append((float(np.mean(accuracies)) if accuracies else -1.0, [name, *numbers, seconds]))
     return [head, *[line for _, line in sorted(lines, key=lambda item: -item[0])]]
 
 
 def standings_table(rows: Sequence[Row]) -> list[list[str]]:
-    """Rank, cells won, paired difference to the first method; milliseconds of a client and of the server per round."""
+    """Rank, cells won, paired difference to the first method, milliseconds per round of a client and of the server."""
     first = labels(rows)[0]
-    rank, share = ranks(rows, G), won(rows, G)
+    rank, share = ranks(rows, G), win_shares(rows, G)
     head = ["method", "rank", "won", f"G − {first}", f"L1 Acc(L) − {first}", "ms/client", "ms/server"]
     lines = []
     for method in sorted(labels(rows), key=lambda m: rank.get(m, np.inf)):
@@ -141,13 +140,12 @@ def standings_table(rows: Sequence[Row]) -> list[list[str]]:
             shown_difference(difference(rows, method, first, value)) if method != first else "" for value in (G, LOCAL)
         ]
         client, server = (values(rows, method, at("times", key)) for key in ("client", "server"))
-        lines.append([
-            method, f"{rank[method]:.1f}" if method in rank else "—", f"{100 * share[method]:.0f} %" if method in rank else "—",
-            *pairs, mean_and_std(client, 1000.0, 1), mean_and_std(server, 1000.0, 1),
-        ])  # fmt: skip
+        place = [f"{rank[method]:.1f}", f"{100 * share[method]:.0f} %"] if method in rank else ["—", "—"]
+        lines.append([method, *place, *pairs, mean_and_std(client, 1000.0, 1), mean_and_std(server, 1000.0, 1)])
     return [head, *lines]
 
 
-LEGEND = """rank: mean over seeds, by G; won: share of seeds in which the method is best
-G − first: paired difference in points with its 95 % confidence interval over seeds (Student's t)
-ms/client: a client's training and scoring per round; ms/server: orders and aggregation per round"""
+LEGEND = """rank: mean rank over seeds, by G
+won: share of seeds in which the method has the best G
+G − first: paired difference to the first method in points, with its 95 % confidence interval over seeds (Student's t)
+ms/client: training and scoring of one client per round; ms/server: orders and aggregation per round"""

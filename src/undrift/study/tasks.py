@@ -1,7 +1,8 @@
-"""Many runs as one piece of work: what is to be run, on which federations, and what is kept of it.
+"""Many runs as one piece of work: tasks, the federations they share, and the rows of their results.
 
-A folder of runs has one subfolder per run and `rows.jsonl`, one line per finished run, written when it ends. Whatever
-stops the work, `finish` with the same tasks takes the rows that are there, resumes what was begun and starts the rest.
+A folder of runs has one subfolder per run and the file `rows.jsonl`, with one line per finished run, written when the run
+ends. `run_tasks` can be interrupted at any time. Called again with the same tasks it takes the rows that are there,
+resumes the runs that were started, and starts the rest.
 """
 
 from __future__ import annotations
@@ -21,41 +22,53 @@ from undrift.experiment.setup import build_federation
 from undrift.federation.federation import Federation
 
 Row = dict[str, Any]
-DEALT = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed", "seed")
-AT_CLIENTS, AT_SERVER = ("training", "scoring"), ("orders", "aggregation")
-WORTH_IT = 3.0  # expected seconds of training, a third of what small runs take; below, starting processes gains nothing
+SHAPE_FEDERATION = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen")
+CLIENT_TIMES, SERVER_TIMES = ("training", "scoring"), ("orders", "aggregation")
+WORTH_PROCESSES = 3.0  # expected seconds of training (a third of what small runs take) that pay for starting processes
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run: a method with all its options, and what its row says beside the run's own summary."""
+    """One run: a method with all its options, and what its row holds beside the run's own summary."""
 
     name: str  # of its folder
     method: Any
     settings: Mapping[str, Any]
     row: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0  # expected, in training steps
+    seconds: float = 0.0  # expected, of training
 
     @property
     def rounds(self) -> int:
         return int(self.settings.get("rounds", 50))
 
     @property
+    def method_label(self) -> str:
+        """The name of the method, or of the preset's row, in messages."""
+        return str(self.row.get("row") or self.row.get("method", self.method))
+
+    @property
     def label(self) -> str:
-        """For eyes: the row's method, or the row and column of a preset."""
-        if "column" in self.row:
-            return f"{self.row['row']}, {self.row['column']}"
-        return str(self.row.get("method", self.method))
+        """The name of the task in messages: the method, or the row and the column of a preset."""
+        return f"{self.method_label}, {self.row['column']}" if "column" in self.row else self.method_label
 
 
 class StudyCallback:
-    """Whoever wants to see many runs go by. Does nothing."""
+    """Called while many runs go on. Every method does nothing by default: override what you need."""
 
-    def note(self, sentence: str) -> None: ...
-    def begin(self, tasks: Sequence[Task], plan: str, at_once: int) -> None: ...
-    def moved(self, task: Task, round: int, accuracy: float | None) -> None: ...
-    def ended(self, task: Task, row: Row) -> None: ...
-    def tick(self) -> None: ...
+    def on_message(self, sentence: str) -> None:
+        """Something the user should know, before the first run."""
+
+    def on_start(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
+        """Before the first of these tasks. `plan` is a phrase that says how they share the cores."""
+
+    def on_round(self, task: Task, round: int, accuracy: float | None) -> None:
+        """After a round of a task (1-based). Runs in other processes report at most five rounds a second."""
+
+    def on_row(self, task: Task, row: Row) -> None:
+        """After a task: its row, with the key `failed` if the run failed."""
+
+    def on_tick(self) -> None:
+        """At short intervals while tasks run, for displays."""
 
 
 class Federations:
@@ -65,9 +78,11 @@ class Federations:
         self.given, self.made = given, dict[str, Federation]()
 
     def key(self, settings: Mapping[str, Any]) -> str:
+        """Equal for settings that ask for the same federation."""
+        if self.given is not None:
+            return "given"
         options = from_keywords(dict(settings))
-        dealt = {name: getattr(options, name) for name in DEALT if name not in ("seed", "data_seed")}
-        return "given" if self.given is not None else repr([*dealt.items(), options.federation_seed])
+        return repr([*((name, getattr(options, name)) for name in SHAPE_FEDERATION), options.federation_seed])
 
     def of(self, settings: Mapping[str, Any]) -> Federation:
         if self.given is not None:
@@ -77,50 +92,51 @@ class Federations:
             self.made[key] = build_federation(from_keywords(dict(settings)))
         return self.made[key]
 
-    def keep(self, tasks: Sequence[Task]) -> None:
-        """Let go of federations that none of these runs needs."""
-        needed = {self.key(task.settings) for task in tasks}
-        for key in set(self.made) - needed:
-            del self.made[key]
+    def keep_only(self, tasks: Sequence[Task]) -> None:
+        """Release the federations that none of these tasks needs."""
+        if self.made:
+            needed = {self.key(task.settings) for task in tasks}
+            for key in set(self.made) - needed:
+                del self.made[key]
 
 
-def one(task: Task, folder: Path, federation: Federation, callback: Any) -> Row:
-    """Start a run, or go on with it where it was begun; its row."""
+def run_task(task: Task, folder: Path, federation: Federation, callback: RunCallback) -> Row:
+    """Start a run, or resume it where it has a checkpoint. Returns its row."""
     from undrift.experiment.resume import resume
     from undrift.experiment.runner import run
 
     place = folder / task.name
     try:
-        if begun(place):
-            text = isinstance(task.method, str)
-            result = resume(place, federation=federation, callback=callback, method=None if text else task.method)
+        if has_checkpoint(place):
+            method = None if isinstance(task.method, str) else task.method
+            result = resume(place, federation=federation, callback=callback, method=method)
         else:
             result = run(task.method, federation, callback=callback, out=str(place), **{"force": True, **task.settings})
     except (RunFailed, BadRequest) as error:
-        return failed(task, place, str(error))
-    return {**result.summary, "times": times(result.rows), **task.row}
+        return failed_row(task, place, str(error))
+    return {**result.summary, "times": seconds_per_round(result.rows), **task.row}
 
 
-def times(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, float]:
-    """Seconds that a client works per round, and the server."""
-    spent = dict(rows("SELECT what, SUM(seconds) FROM times GROUP BY what"))
-    asked, rounds = rows("SELECT COALESCE(SUM(json_array_length(cohort)), 0), COUNT(*) FROM rounds")[0]
-    client, server = (sum(spent.get(what, 0.0) for what in kinds) for kinds in (AT_CLIENTS, AT_SERVER))
-    return {"client": client / max(1, asked), "server": server / max(1, rounds)}
+def seconds_per_round(query: Callable[..., list[tuple[Any, ...]]]) -> dict[str, float]:
+    """Mean seconds of work per round, of one client and of the server."""
+    spent = dict(query("SELECT what, SUM(seconds) FROM times GROUP BY what"))
+    selected, rounds = query("SELECT COALESCE(SUM(json_array_length(cohort)), 0), COUNT(*) FROM rounds")[0]
+    client, server = (sum(spent.get(what, 0.0) for what in kinds) for kinds in (CLIENT_TIMES, SERVER_TIMES))
+    return {"client": client / max(1, selected), "server": server / max(1, rounds)}
 
 
-def begun(place: Path) -> bool:
-    """Whether there is something to go on with."""
+def has_checkpoint(place: Path) -> bool:
+    """Whether the run in a folder can be resumed."""
     from undrift.store.record import rows_of
 
     try:
-        found = rows_of(place, "SELECT COUNT(*) FROM files WHERE path LIKE 'checkpoints/%'")
+        count = rows_of(place, "SELECT COUNT(*) FROM files WHERE path LIKE 'checkpoints/%'")[0][0]
     except BadRequest:
         return False
-    return (place / "run.toml").exists() and found[0][0] > 0
+    return (place / "run.toml").exists() and count > 0
 
 
-def failed(task: Task, place: Path, why: str) -> Row:
+def failed_row(task: Task, place: Path, why: str) -> Row:
     return {
         "run": str(place), "method": task.label, "rounds": 0, "seconds": 0.0, "accuracy": None,
         "stages": {"G": None, "L1": None, "L2": None}, "failures": [], "model_sha256": None,
@@ -128,69 +144,73 @@ def failed(task: Task, place: Path, why: str) -> Row:
     }  # fmt: skip
 
 
-def finish(
-    tasks: Sequence[Task], folder: Path, federations: Federations, callback: StudyCallback | None = None,
-    cores: int | None = None, together: bool | None = None,
-) -> tuple[list[Row], float]:  # fmt: skip
-    """Rows of all tasks in their order, and the wall seconds that it took, start-up apart. `together`: side by side on
-    processes of their own; by default where that gains time."""
+def run_tasks(
+    tasks: Sequence[Task],
+    folder: Path,
+    federations: Federations,
+    callback: StudyCallback | None = None,
+    cores: int | None = None,
+    together: bool | None = None,
+) -> tuple[list[Row], float]:
+    """Rows of all tasks in their order, and the wall seconds without start-up. `together=True` runs them side by side in
+    processes of their own. By default this happens where it saves time."""
     from undrift.engine.spawn import cores as available
-    from undrift.study import run_pool as crew
+    from undrift.study import run_pool
 
     callback = callback or StudyCallback()
     rows = read_rows(folder)
     waiting = [task for task in tasks if task.name not in rows]
     folder.mkdir(parents=True, exist_ok=True)
 
-    def keep(task: Task, row: Row) -> None:
+    def store_row(task: Task, row: Row) -> None:
         rows[task.name] = row
         if "failed" not in row:
             with (folder / "rows.jsonl").open("a") as file:
                 print(json.dumps({"task": task.name, **row}), file=file, flush=True)
-        callback.ended(task, row)
+        callback.on_row(task, row)
 
     cores = cores or available()
     expected = sum(task.seconds for task in waiting)
     if together is None:
-        together = len(waiting) > 1 and cores > 1 and expected > WORTH_IT
-    with guarded(folder):
+        together = len(waiting) > 1 and cores > 1 and expected > WORTH_PROCESSES
+    with locked_folder(folder):
         if together and waiting:
-            seconds = crew.work(waiting, folder, federations, cores, callback, keep)
+            seconds = run_pool.run_together(waiting, folder, federations, cores, callback, store_row)
         else:
-            seconds = here(waiting, folder, federations, callback, keep)
+            seconds = run_in_turn(waiting, folder, federations, callback, store_row)
     return [rows[task.name] for task in tasks], seconds
 
 
-def here(
+def run_in_turn(
     tasks: Sequence[Task],
     folder: Path,
     federations: Federations,
     callback: StudyCallback,
-    keep: Callable[[Task, Row], None],
+    store_row: Callable[[Task, Row], None],
 ) -> float:
-    """One after another, in this process."""
+    """Run the tasks one after another in this process. Returns the wall seconds."""
     began = time.perf_counter()
-    callback.begin(tasks, "one run after another", 1)
+    callback.on_start(tasks, "one run after another", 1)
     for number, task in enumerate(tasks):
-        federations.keep(tasks[number:])
-        keep(task, one(task, folder, federations.of(task.settings), Follower(task, callback)))
+        federations.keep_only(tasks[number:])
+        store_row(task, run_task(task, folder, federations.of(task.settings), ForwardRounds(task, callback)))
     return time.perf_counter() - began
 
 
 @dataclass
-class Follower(RunCallback):
+class ForwardRounds(RunCallback):
     """Passes the rounds of one run on to the study's callback."""
 
     task: Task
     callback: StudyCallback
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        self.callback.moved(self.task, round + 1, accuracy)
-        self.callback.tick()
+        self.callback.on_round(self.task, round + 1, accuracy)
+        self.callback.on_tick()
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
-    """Rows of finished runs by task. A last line that was cut short by a kill is not there."""
+    """Rows of finished runs by task. A last line that a kill cut short is skipped."""
     rows: dict[str, Row] = {}
     path = folder / "rows.jsonl"
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -203,8 +223,8 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 
 @contextmanager
-def guarded(folder: Path) -> Iterator[None]:
-    """A second process is kept out."""
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder against a second process."""
     import os
 
     from undrift.store.run_store import locked
