@@ -1,4 +1,4 @@
-"""A deployment in one process: envelopes pass through bytes, sites have their own folders, only the network is missing."""
+"""A deployment in one process, without a network. Envelopes pass through bytes, and sites have their own folders."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def over_the_wire(envelope: Envelope) -> Envelope:
 
 @dataclass
 class InProcess:
-    """A transport that calls the sites directly. Tests set which nodes are `online`, change replies with `change_reply` and
-    act before an envelope is sent with `before_send`."""
+    """A transport that calls the sites directly. Tests set which nodes are `online`, change replies with `change_reply`
+    and act before an envelope is sent with `before_send`."""
 
     spec: Spec
     configs: dict[int, dict[str, Any]]

@@ -106,7 +106,7 @@ class Loopback:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def kill(self, name: str, sent: int = signal.SIGKILL) -> None:
-        """Kill a process of ours, with SIGKILL also its descendants (Flower's processes start sessions of their own)."""
+        """Kill a process of ours. SIGKILL also goes to its descendants (Flower's start sessions of their own)."""
         process = self.processes.pop(name)
         for pid in family(process.pid) if sent == signal.SIGKILL else [process.pid]:
             with contextlib.suppress(ProcessLookupError):

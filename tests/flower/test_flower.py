@@ -25,8 +25,8 @@ def test_a_killed_and_resumed_run_equals_the_simulation_and_every_site_has_its_m
     for site in SITES:
         loopback.node(site)
     loopback.run()
-    # Killed while the replies to the third order are in flight. A node that is fetching an order when its run dies retries
-    # for a minute before it gets anything else. That is Flower's behaviour, and it would cost the node a round.
+    # Killed while the replies to the third order are in flight. A node that is fetching an order when its run dies
+    # retries for a minute before it gets anything else. That is Flower's behaviour, and it would cost the node a round.
     loopback.until_round(2)
     loopback.until_all_reply(SITES)
     for process in loopback.processes_of("superlink", "flwr-serverapp"):

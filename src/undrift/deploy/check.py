@@ -27,7 +27,7 @@ from undrift.store.server_state import ServerState
 
 
 def site(app: Path, name: str, data: Path) -> dict[str, Any]:
-    """Check a site before it joins: load its data.py, run one round without sending it, measure time, memory and bytes."""
+    """Check a site before it joins: load its data.py, run one round without sending it, measure time, memory, bytes."""
     spec = specs.read(app)
     data = data.expanduser().resolve()
     node = Node(name, data, data.parent / "undrift")
@@ -55,7 +55,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "memory": f"{peak_memory() / 2**20:.0f} MB at most",
         "arrives": f"{down.bytes:,} bytes a round",
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
-        "kept at the site": f"{stored:,} bytes per version of its state, in {node.folder}; {free(node.folder)} are free",
+        "kept at the site": f"{stored:,} bytes per state version, in {node.folder}; {free(node.folder)} are free",
         "ready": "yes; nothing was sent",
     }
 

@@ -54,15 +54,14 @@ class Node:
     def from_config(config: Mapping[str, Any]) -> Node:
         for name in ("site", "data"):
             if not config.get(name):
-                raise BadRequest(
-                    f'{name} is missing in this SuperNode\'s --node-config; write --node-config \'site="NAME" data="PATH/data.py"\''
-                )
+                example = '--node-config \'site="NAME" data="PATH/data.py"\''
+                raise BadRequest(f"{name} is missing in this SuperNode's --node-config; write {example}")
         data = Path(str(config["data"])).expanduser()
         return Node(str(config["site"]), data, Path(str(config.get("folder") or data.parent / "undrift")).expanduser())
 
 
 def handle(spec: Spec, config: Mapping[str, Any], envelope: Envelope) -> Envelope:
-    """The reply to an envelope. An error becomes a sentence: with its details in the site's log, without them in the reply."""
+    """The reply to an envelope. Of an error, the details stay in the site's log and only a sentence leaves."""
     site = str(config.get("site", ""))
     try:
         node = Node.from_config(config)
@@ -106,11 +105,16 @@ def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
     decoder = Decoder(envelope, setup.plan, setup.runtime.model.integers())
     initial = decoder.array(request["initial"], torch.float32, (setup.plan.layout.n,)).clone()
     integers = decoder.integers(request["integers"], private=True)
-    reply = Envelope({
-        "kind": "roll", "site": node.site, "version": undrift.__version__, "n": len(setup.federation.y),
-        "tests": len(setup.federation.test_y), "labels": list(setup.federation.labels),
+    head = {
+        "kind": "roll",
+        "site": node.site,
+        "version": undrift.__version__,
+        "n": len(setup.federation.y),
+        "tests": len(setup.federation.test_y),
+        "labels": list(setup.federation.labels),
         "layout": setup.plan.layout.signature,
-    })  # fmt: skip
+    }
+    reply = Envelope(head)
     with site_store.locked():
         site_store.save_initial(request["session"], initial, integers)
         site_store.log_sent(reply, None)

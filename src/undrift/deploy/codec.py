@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -138,7 +138,7 @@ def finite_only(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-# ---- unpacking: no received value is trusted --------------------------------------------------------------------------
+# ---- unpacking: no received value is trusted -----------------------------------------------------------------------
 
 
 class Decoder:
@@ -298,16 +298,20 @@ def unpack_messages(
     plan, messages = decoder.plan, dict[str, dict[str, Any]]()
     if unknown := sorted(set(entries) - {part.key for part in plan.method.parts}):
         raise Malformed(f"it has a message of {unknown[0]!r}, which is no part of the method")
-    conceal: Callable[[torch.Tensor], torch.Tensor] = lambda vector: vector  # noqa: E731 - private entries are the server's already
     for part in plan.method.parts:
         if part.key in entries:
             message = decoder.message(part.uplink, entries[part.key], order.vector)
             server_message = order.server_messages.get(part.key, {})
-            messages[part.key] = read(part.key, part.uplink, message, plan, conceal, server_message)
+            messages[part.key] = read(part.key, part.uplink, message, plan, unchanged, server_message)
             for name, value in messages[part.key].items():
                 if isinstance(value, torch.Tensor):  # at most a sum of gradients: an update over the learning rate
                     check_norm(f"{part.key}'s {name!r}", value, max_norm / min(1.0, plan.rate(order.round)))
     return messages
+
+
+def unchanged(vector: torch.Tensor) -> torch.Tensor:
+    """No private entries to conceal: they never travel, so they are the server's already."""
+    return vector
 
 
 def checked_metrics(entry: Any) -> dict[str, dict[str, float]]:

@@ -1,5 +1,5 @@
-"""Evaluation in a deployment. Sites evaluate G, L1 and L2 on their own test part. The server evaluates its own test set,
-if it has one.
+"""Evaluation in a deployment. Sites evaluate G, L1 and L2 on their own test part. If the server has a test set, it
+evaluates G there.
 
 L2 comes with the reply to a training order. L1 and a site's G need the new model, so they come one exchange later. They
 are recorded under the round they belong to.

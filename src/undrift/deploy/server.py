@@ -210,7 +210,7 @@ class LogCallback(RunCallback):
             self.log(f"  {kind}: {detail}")
 
 
-# ---- the server's own data --------------------------------------------------------------------------------------------
+# ---- the server's own data -----------------------------------------------------------------------------------------
 
 
 def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Rows | None:

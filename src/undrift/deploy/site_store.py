@@ -4,10 +4,10 @@
     states/00000003.safetensors  one file per version of the client's state, named by the round that wrote it
     left.jsonl                 every envelope that left, by name and bytes
     notes.jsonl                the parts' notes; they never leave
-    model.safetensors, personal.safetensors, site.toml   after each evaluation of L1 at the site, and at the end
+    model.safetensors, personal.safetensors, site.toml   written at every evaluation of L1, the last one included
 
-Flower's own node context lives in memory and ends with the process. This folder survives it. A version is never changed.
-The server decides which version counts (`state_round`), and only versions below `keep_round` are deleted.
+Flower's own node context lives in memory and ends with the process. This folder survives it. A version is never
+changed. The server decides which version counts (`state_round`), and only versions below `keep_round` are deleted.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class SiteStore:
         integers: Integers,
         mixture: Sequence[tuple[Any, torch.Tensor]],
     ) -> None:
-        """The global model (only its shared entries if some are private) and the site's personal model, as state dicts."""
+        """The global model (only shared entries if some are private) and the site's personal model, as state dicts."""
         private = setup.method.private_names(setup.plan.layout)
         tensors = setup.runtime.model.state_dict(evaluated, integers)
         self._save_model("model.safetensors", setup, {k: v for k, v in tensors.items() if k not in private})
@@ -138,10 +138,16 @@ class SiteStore:
             self._save_model(name, setup, setup.runtime.model.state_dict(vector, integers))
         personal = [{"file": name, "weight": float(weight)} for name, (weight, _) in zip(names, mixture, strict=True)]
         table = {
-            "site": site, "model": setup.model_name, "method": setup.method.name, "round": round, "seed": setup.options.seed,
-            "shape": list(setup.federation.shape), "labels": list(setup.federation.labels), "private": sorted(private),
+            "site": site,
+            "model": setup.model_name,
+            "method": setup.method.name,
+            "round": round,
+            "seed": setup.options.seed,
+            "shape": list(setup.federation.shape),
+            "labels": list(setup.federation.labels),
+            "private": sorted(private),
             "personal": personal,
-        }  # fmt: skip
+        }
         written(self.folder / "site.toml", tomli_w.dumps(table).encode())
 
     def _save_model(self, name: str, setup: Setup, tensors: dict[str, torch.Tensor]) -> None:

@@ -1,9 +1,9 @@
-"""The engine of a deployment: sends orders to the sites and collects replies. A site that is late or fails is left out of
-the round, and the record names it.
+"""The engine of a deployment: sends orders to the sites and collects replies. A site that is late or fails is left out
+of the round, and the record names it.
 
-Stage L1 is not sent by itself: an exchange costs seconds of polling and process start whatever the work, so these orders
-are sent with the next round's training orders. Only those after the last round are sent alone, and with them every site
-gets its model.
+Stage L1 is not sent by itself: an exchange costs seconds of polling and process start whatever the work, so these
+orders are sent with the next round's training orders. Only those after the last round are sent alone, and with them
+every site gets its model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operator's decisions: the app's `run.toml` with its table `[deploy]`. The server and every site read the same one."""
+"""The operator's decisions: the app's `run.toml` with its table `[deploy]`. The server and all sites read the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "deployment"  # of the federation
 
 @dataclass(frozen=True)
 class Spec:
-    """`sites` train and are numbered in this order, independently of Flower's node ids. `evaluate_only` come after them."""
+    """`sites` train and are numbered in this order, whatever Flower's node ids are. `evaluate_only` come after them."""
 
     table: dict[str, Any]  # options of a run
     parts: tuple[str, ...] | None  # the resolved method; None if it has a user's own parts and is imported by name
@@ -126,7 +126,7 @@ def with_overrides(spec: Spec, config: Mapping[str, Any]) -> Spec:
     return replace(spec, table={**spec.table, **rounds}, **overrides)
 
 
-# ---- the federation as the server and as a site see it ----------------------------------------------------------------
+# ---- the federation as the server and as a site see it -------------------------------------------------------------
 
 
 class RemoteClients(Sequence[np.ndarray]):
@@ -168,10 +168,9 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> 
     if own.shape != spec.shape:
         raise BadRequest(f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
-    return Federation(
-        NAME, (own.x, own.y), (own.test_x, own.test_y), RemoteClients(sizes, number, len(own.y)), spec.labels,
-        slices=RemoteClients([0] * len(sizes), number, len(own.test_y)),
-    )  # fmt: skip
+    clients = RemoteClients(sizes, number, len(own.y))
+    slices = RemoteClients([0] * len(sizes), number, len(own.test_y))
+    return Federation(NAME, (own.x, own.y), (own.test_x, own.test_y), clients, spec.labels, slices=slices)
 
 
 def resolved_parts(setup: Setup) -> list[str]:

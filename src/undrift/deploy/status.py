@@ -24,18 +24,27 @@ def status(run: str) -> dict[str, Any]:
             name: [json.loads(v) for _, n, v in notes if n == name] for name in ("seconds", "working", "bytes_up")
         }
         failures = rows_of(folder, "SELECT round, kind FROM events WHERE client = ? ORDER BY rowid", (number,))
-        sites.append({
-            "site": site, "number": number, "trains": site in spec.sites, "rounds_answered": len(replied),
-            "last_round": replied[-1] if replied else None, "left_out": len(failures),
+        report = {
+            "site": site,
+            "number": number,
+            "trains": site in spec.sites,
+            "rounds_answered": len(replied),
+            "last_round": replied[-1] if replied else None,
+            "left_out": len(failures),
             "last_trouble": f"{failures[-1][1]} in round {failures[-1][0]}" if failures else None,
             **{f"mean_{name}": sum(numbers) / len(numbers) if numbers else None for name, numbers in values.items()},
             "accuracy": {stage: own_accuracy(folder, number, stage) for stage in ("G", "L1", "L2")},
-        })  # fmt: skip
+        }
+        sites.append(report)
     events = rows_of(folder, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
     return {
-        "run": str(folder), "method": str(spec.table["method"]), "rounds": rounds, "planned": spec.options.rounds,
-        "sites": sites, "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
-    }  # fmt: skip
+        "run": str(folder),
+        "method": str(spec.table["method"]),
+        "rounds": rounds,
+        "planned": spec.options.rounds,
+        "sites": sites,
+        "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
+    }
 
 
 def own_accuracy(folder: Any, number: int, stage: str) -> float | None:
