@@ -1,4 +1,4 @@
-"""`undrift deploy init | check | status`, as a person types them."""
+"""`undrift deploy init | check | status`, as a user types them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,16 @@ def undrift(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("undrift.cli.deploy.require_flower", lambda: None)
 
-    def run(*words):
+    def run(*args):
         capfd.readouterr()
-        code = command([str(word) for word in words])
+        code = command([str(arg) for arg in args])
         return code, *capfd.readouterr()
 
     return run
 
 
-INIT = (
-    "deploy",
-    "init",
-    "app",
-    "--method",
-    "scaffold+fliu",
-    "--data",
-    "digits",
-    "--sites",
-    "berlin,oslo",
-    "--rounds",
-    "3",
-)
+OPTIONS = ("--method", "scaffold+fliu", "--data", "digits", "--sites", "berlin,oslo", "--rounds", "3")
+INIT = ("deploy", "init", "app", *OPTIONS)
 
 
 def site(folder: Path, n: int = 40, text: str | None = None) -> Path:
@@ -54,7 +43,7 @@ def site(folder: Path, n: int = 40, text: str | None = None) -> Path:
 def test_init_writes_an_app_whose_code_only_imports_undrift(undrift, tmp_path):
     code, out, err = undrift(*INIT, "--evaluate-only", "geneva", "--quorum", "2", "--deadline", "90")
     assert code == 0, err
-    assert "leaves a site in every round: the model (7,510 numbers); scaffold's change" in out
+    assert "a site sends in every round: the model (7,510 numbers); scaffold's change" in out
     for name in ("server", "client"):
         assert (tmp_path / "app" / "undrift_app" / f"{name}.py").read_text().count("\n") == 3
     table = tomllib.loads((tmp_path / "app" / "run.toml").read_text())
@@ -67,12 +56,12 @@ def test_init_writes_an_app_whose_code_only_imports_undrift(undrift, tmp_path):
     app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert set(app) == {"publisher", "fab-include", "components", "config"}
     readme = (tmp_path / "app" / "README.md").read_text()
-    for word in ("--enable-supernode-auth", "--ssl-certfile", "flwr supernode register", "runs the operator's code"):
-        assert word in readme
+    for text in ("--enable-supernode-auth", "--ssl-certfile", "flwr supernode register", "runs the operator's code"):
+        assert text in readme
     assert "FLWR_TELEMETRY_ENABLED=0" in (tmp_path / "app" / "environment.sh").read_text()
 
 
-def test_init_takes_a_runs_settings_and_a_users_own_model_along(undrift, tmp_path):
+def test_init_copies_a_runs_settings_and_the_users_own_model(undrift, tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\ndef net():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
     )
@@ -88,36 +77,36 @@ def test_init_takes_a_runs_settings_and_a_users_own_model_along(undrift, tmp_pat
     assert "nets.py" in (tmp_path / "app" / "pyproject.toml").read_text()
 
 
-@pytest.mark.parametrize(("words", "sentence"), [
+@pytest.mark.parametrize(("args", "sentence"), [
     (("--sites", ","), "at least one site"),
     (("--sites", "a,b,a"), "the site a is listed twice"),
-    (("--sites", "a b"), "a site's name is made of"),
+    (("--sites", "a b"), "a site's name must be"),
     (("--sites", "a,b", "--quorum", "3"), "quorum is 3; it must lie between 1 and the 2 sites"),
     (("--sites", "a,b", "--quorum", "1.5"), "quorum is a share"),
     (("--sites", "a,b", "--deadline", "0"), "deadline must be a number above 0"),
     (("--sites", "a,b", "--deadline", "soon"), "--deadline must be a number"),
-    (("--sites", "a,b", "--shape", "big"), "--shape is the shape of one sample"),
+    (("--sites", "a,b", "--shape", "big"), "--shape must be the shape of one sample"),
     (("--sites", "a,b", "--labels", "one"), "at least two labels"),
-    (("--sites", "a,b", "--noise", "symmetric(0.2)"), "--noise belongs to a simulation"),
+    (("--sites", "a,b", "--noise", "symmetric(0.2)"), "--noise is an option of simulations only"),
     (("--sites", "a,b", "--method", "fedfomo"), "shows sites each other's models"),
     (("--sites", "a,b", "--method", "scafold"), "did you mean scaffold"),
     (("--sites", "a,b", "--run", "nowhere"), "nowhere is not a run"),
 ])  # fmt: skip
-def test_init_refuses_with_one_sentence(words, sentence, undrift, tmp_path):
-    code, _, err = undrift("deploy", "init", "app", "--data", "digits", *words)
+def test_init_refuses_with_one_sentence(args, sentence, undrift, tmp_path):
+    code, _, err = undrift("deploy", "init", "app", "--data", "digits", *args)
     assert code == 2
     assert sentence in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "app").exists()
 
 
-def test_init_needs_to_know_what_samples_are_and_a_folder_of_its_own(undrift, tmp_path):
+def test_init_needs_shape_and_labels_and_a_new_folder(undrift, tmp_path):
     assert "--shape 1,28,28 --labels" in undrift("deploy", "init", "app", "--sites", "a,b")[2]
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "mine").touch()
     code, _, err = undrift(*INIT)
     assert code == 2
-    assert "app is taken" in err
+    assert "app exists already" in err
 
 
 def test_sites_may_agree_to_see_each_others_models(undrift):
@@ -125,22 +114,22 @@ def test_sites_may_agree_to_see_each_others_models(undrift):
     assert code == 0, err
 
 
-def test_without_the_extra_deploying_is_refused_with_how_to_get_it(tmp_path, monkeypatch, capfd):
+def test_without_flower_the_error_says_how_to_install_it(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert command([*INIT]) == 2
     assert "pip install 'undrift[flower]'" in capfd.readouterr().err
 
 
-def test_check_says_what_a_round_takes_and_what_would_leave(undrift, tmp_path):
+def test_check_reports_what_a_round_takes_and_what_would_leave(undrift, tmp_path):
     undrift(*INIT)
     code, out, err = undrift("deploy", "check", "app", "--site", "oslo", "--data", site(tmp_path / "oslo"), "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["site"] == "oslo, number 1 of 2"
-    assert found["samples"] == "32 to train on, 8 to judge on, each (1, 8, 8)"
-    assert "train.vector 30,040, train.objective.scaffold.change 30,040" in found["leaves"]
-    assert found["ready"] == "yes; nothing was sent"
+    report = json.loads(out)
+    assert report["site"] == "oslo, number 1 of 2"
+    assert report["samples"] == "32 training and 8 test samples, each (1, 8, 8)"
+    assert "train.vector 30,040, train.objective.scaffold.change 30,040" in report["leaves"]
+    assert report["ready"] == "yes; nothing was sent"
     assert not (tmp_path / "oslo" / "undrift").exists()
 
 
@@ -150,7 +139,7 @@ LOADS = "def load():\n    import numpy as np\n    return np.zeros((4, 8, 8)), np
 @pytest.mark.parametrize(("text", "sentence"), [
     ("x = 1", "oslo's data.py has no function load()"),
     ("1 / 0", "oslo's data.py raised ZeroDivisionError"),
-    (f"LABELS = ['cat', 'dog']\n{LOADS}0", "oslo numbers its labels cat, dog"),
+    (f"LABELS = ['cat', 'dog']\n{LOADS}0", "oslo's labels are cat, dog"),
     (f"LABELS = [str(c) for c in range(10)]\n{LOADS}9", "labels must lie in 0…9"),
 ])  # fmt: skip
 def test_check_refuses_a_data_py_that_does_not_fit(text, sentence, undrift, tmp_path):
@@ -160,17 +149,17 @@ def test_check_refuses_a_data_py_that_does_not_fit(text, sentence, undrift, tmp_
     assert sentence in err.strip().splitlines()[-1]
 
 
-def test_check_refuses_a_stranger_a_missing_file_and_a_folder_that_is_no_app(undrift, tmp_path):
+def test_check_refuses_an_unlisted_site_a_missing_file_and_a_folder_that_is_not_an_app(undrift, tmp_path):
     undrift(*INIT)
     assert (
         "'rome' is not in this deployment's list"
         in undrift("deploy", "check", "app", "--site", "rome", "--data", site(tmp_path / "oslo"))[2]
     )
     assert "there is no file" in undrift("deploy", "check", "app", "--site", "oslo", "--data", "nowhere.py")[2]
-    assert "there is no file" in undrift("deploy", "check", "elsewhere", "--site", "oslo", "--data", "data.py")[2]
+    assert "there is no file" in undrift("deploy", "check", "missing", "--site", "oslo", "--data", "data.py")[2]
 
 
-def test_check_at_the_server_looks_for_keys_and_a_free_port(undrift, tmp_path):
+def test_check_at_the_server_needs_keys_and_a_free_port(undrift, tmp_path):
     undrift(*INIT)
     assert "make_keys.py" in undrift("deploy", "check", "app")[2]
     (tmp_path / "app" / "keys").mkdir()
@@ -186,31 +175,31 @@ def test_check_at_the_server_looks_for_keys_and_a_free_port(undrift, tmp_path):
     assert undrift("deploy", "check", "app", "--port", port)[0] == 0
 
 
-def test_status_tells_of_every_site(undrift, deploy):
-    here = deploy(evaluate_only=("geneva",), rounds=2, evaluate_every=1)
-    here.transport.online.discard(99)
-    here.serve()
-    code, out, err = undrift("deploy", "status", here.run, "--json")
+def test_status_reports_every_site(undrift, deploy):
+    deployment = deploy(evaluate_only=("geneva",), rounds=2, evaluate_every=1)
+    deployment.transport.online.discard(99)
+    deployment.serve()
+    code, out, err = undrift("deploy", "status", deployment.run, "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert [site["rounds_answered"] for site in found["sites"]] == [2, 0, 2, 0]
-    assert found["sites"][1]["last_trouble"] == "absent in round 1"
-    assert found["sites"][0]["accuracy"]["L1"] == here.metrics("L1")[1, 0]
-    page = undrift("deploy", "status", here.run)[1]
-    assert "geneva (judges)" in page
-    assert "oslo did not answer the roll call" in page
+    report = json.loads(out)
+    assert [site["rounds_answered"] for site in report["sites"]] == [2, 0, 2, 0]
+    assert report["sites"][1]["last_trouble"] == "absent in round 1"
+    assert report["sites"][0]["accuracy"]["L1"] == deployment.metrics("L1")[1, 0]
+    page = undrift("deploy", "status", deployment.run)[1]
+    assert "geneva (evaluates)" in page
+    assert "oslo did not complete the handshake" in page
     assert "not a run" in undrift("deploy", "status", "nowhere")[2]
 
 
 def test_the_servers_folder_is_a_run_like_any_other(undrift, deploy):
-    here = deploy(rounds=2)
-    result = here.serve()
-    code, out, err = undrift("show", here.run, "--json")
+    deployment = deploy(rounds=2)
+    result = deployment.serve()
+    code, out, err = undrift("show", deployment.run, "--json")
     assert code == 0, err
     assert json.loads(out)["model_sha256"] == result.summary["model_sha256"]
-    assert undrift("show", here.run)[0] == 0
+    assert undrift("show", deployment.run)[0] == 0
     import undrift as ud
 
     with pytest.raises(Exception, match="at the sites"):
-        ud.load(here.run).personal(0)
+        ud.load(deployment.run).personal(0)
     assert "the flower engine runs at real sites" in undrift("run", "--engine", "flower", "--rounds", "1")[2]

@@ -1,6 +1,6 @@
 """Real federations on loopback: a SuperLink with TLS and node authentication, SuperNodes with their own keys and data.
 
-A round costs seconds of polling and process start, so a federation carries several events, and a test reads its record.
+A round costs seconds of polling and process start, so one test covers several events of one federation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -45,23 +44,23 @@ def slices(data: str = "digits", clients: int = 3, most: int = 200) -> list[tupl
 
 
 def free_port() -> int:
-    """One that nobody listens at now."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 class Loopback:
-    """One SuperLink, some SuperNodes, runs one after another. Every process that it starts, it stops."""
+    """One SuperLink, some SuperNodes, and runs one after another. It stops every process that it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.app = folder, folder / "app"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
-        self.site_store = folder / "flower"
-        self.site_store.mkdir()
+        self.flower_home = folder / "flower"
+        self.flower_home.mkdir()
         self.env = {
-            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.site_store),
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(self.flower_home),
             "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4", "UNDRIFT_CHECKPOINT_EVERY": "1",
         }  # fmt: skip
@@ -71,15 +70,17 @@ class Loopback:
     def make(
         self, method: str = "scaffold+fliu", sites: tuple[str, ...] = SITES, data: str = "digits", **more: Any
     ) -> Loopback:
-        words = {"sites": list(sites), "labels": [str(c) for c in range(10)]}
-        words |= {name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more}
-        own = slices(data, len(sites) + len(words.get("evaluate_only", [])))
-        words["shape"] = [1, *own[0][0].shape[1:]]
-        init(self.app, {**SETTINGS, "method": method, **more}, {"wait": 60.0, "deadline": 60.0, **words})
-        from undrift.deploy import keys  # needs the extra: the quick tests collect this file without it
+        deploy_options = {"sites": list(sites), "labels": [str(c) for c in range(10)]}
+        deploy_options |= {
+            name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more
+        }
+        own = slices(data, len(sites) + len(deploy_options.get("evaluate_only", [])))
+        deploy_options["shape"] = [1, *own[0][0].shape[1:]]
+        init(self.app, {**SETTINGS, "method": method, **more}, {"wait": 60.0, "deadline": 60.0, **deploy_options})
+        from undrift.deploy import keys  # needs the flower extra; the quick tests collect this file without it
 
         keys.make(self.app, ["localhost", "127.0.0.1"])
-        for site, (x, y) in zip([*sites, *words.get("evaluate_only", [])], own, strict=True):
+        for site, (x, y) in zip([*sites, *deploy_options.get("evaluate_only", [])], own, strict=True):
             (self.folder / site).mkdir()
             np.savez(self.folder / site / "data.npz", x=x, y=y)
             self.data_py(site, DATA)
@@ -90,11 +91,11 @@ class Loopback:
 
     # ---- processes -------------------------------------------------------------------------------------------
 
-    def start(self, name: str, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-        program = str(BIN / words[0]) if (BIN / words[0]).exists() else words[0]
+    def start(self, name: str, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+        program = str(BIN / args[0]) if (BIN / args[0]).exists() else args[0]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [program, *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env or self.env,
+                [program, *args[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env or self.env,
                 cwd=cwd or self.folder, start_new_session=True, preexec_fn=die_with_us,
             )  # fmt: skip
 
@@ -104,12 +105,12 @@ class Loopback:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def kill(self, name: str, how: int = signal.SIGKILL) -> None:
-        """A process we started; unless asked politely, with all that it started (Flower's lead sessions of their own)."""
+    def kill(self, name: str, sent: int = signal.SIGKILL) -> None:
+        """Kill a process of ours. SIGKILL also goes to its descendants (Flower's start sessions of their own)."""
         process = self.processes.pop(name)
-        for pid in family(process.pid) if how == signal.SIGKILL else [process.pid]:
+        for pid in family(process.pid) if sent == signal.SIGKILL else [process.pid]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, how)
+                os.kill(pid, sent)
         process.wait(timeout=20)
 
     def stop(self) -> None:
@@ -118,54 +119,56 @@ class Loopback:
 
     def superlink(self) -> None:
         self.port = self.port or free_port()
-        place = self.app / "keys"
-        (self.site_store / "config.toml").write_text(
-            f'[superlink.undrift]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{place / "ca.crt"}"\n'
+        keys = self.app / "keys"
+        (self.flower_home / "config.toml").write_text(
+            f'[superlink.undrift]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{keys / "ca.crt"}"\n'
         )
         self.start(
             "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
-            "--ssl-ca-certfile", str(place / "ca.crt"), "--ssl-certfile", str(place / "server.crt"),
-            "--ssl-keyfile", str(place / "server.key"), "--enable-supernode-auth",
+            "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
+            "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
             "--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation",
         )  # fmt: skip
         self.until(lambda: connects(self.port), "the SuperLink to listen", 60)
 
     def register(self, *sites: str) -> None:
-        """At the SuperLink, all at once: each takes Flower's command line some seconds."""
+        """Register the sites' keys at the SuperLink, in parallel: each call of Flower's command line takes seconds."""
         keys = [self.app / "keys" / f"{site}.pub" for site in sites]
         commands = [
             [str(BIN / "flwr"), "supernode", "register", str(key), "undrift", "--name", key.stem] for key in keys
         ]
-        started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env)
-                   for words in commands]  # fmt: skip
+        started = [
+            subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env)
+            for args in commands
+        ]
         for process in started:
-            said, _ = process.communicate(timeout=120)
-            assert process.returncode == 0, said
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, output
 
     def node(self, site: str) -> None:
-        words = {"site": site, "data": str(self.folder / site / "data.py")}
+        config = {"site": site, "data": str(self.folder / site / "data.py")}
         self.start(
             site, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates",
             str(self.app / "keys" / "ca.crt"), "--auth-supernode-private-key", str(self.app / "keys" / site),
             "--host", "127.0.0.1", "--port", str(free_port()),
-            "--node-config", " ".join(f'{name}="{value}"' for name, value in words.items()),
+            "--node-config", " ".join(f'{name}="{value}"' for name, value in config.items()),
         )  # fmt: skip
 
     def run(self, out: str = "run", **config: Any) -> None:
-        """Start a run; `self.log("run")` is what its operator sees."""
-        words = {"out": str(self.folder / out), **config}
-        text = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in words.items())
+        """Start a run. `self.log("run")` is the operator's output."""
+        values = {"out": str(self.folder / out), **config}
+        text = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in values.items())
         self.start(out, "flwr", "run", str(self.app), "undrift", "--stream", "-c", text)
 
     def processes_of(self, name: str, program: str) -> list[int]:
-        """Those descended from a process we started that run a program."""
-        found = []
+        """Ids of the processes that run a program, among a process of ours and its descendants."""
+        pids = []
         for pid in family(self.processes[name].pid):
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                if any(word.endswith(program) for word in words[:2]):
-                    found.append(pid)
-        return found
+                args = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                if any(arg.endswith(program) for arg in args[:2]):
+                    pids.append(pid)
+        return pids
 
     def free_port(self) -> int:
         return free_port()
@@ -193,54 +196,54 @@ class Loopback:
     def until_round(self, number: int, out: str = "run", seconds: float = 120) -> None:
         self.until(lambda: self.rounds(out) >= number, f"round {number} of {out}", seconds)
 
-    def until_answered(self, sites: Sequence[str], out: str = "run") -> None:
-        """Each of them has answered once more."""
-        before = {site: self.answers(site, out) for site in sites}
-        self.until(lambda: all(self.answers(site, out) > before[site] for site in sites), "an answer of every site")
+    def until_all_reply(self, sites: Sequence[str], out: str = "run") -> None:
+        """Wait until each of the sites has replied once more."""
+        before = {site: len(self.replies(site, out)) for site in sites}
+        self.until(
+            lambda: all(len(self.replies(site, out)) > before[site] for site in sites), "a reply from every site"
+        )
 
     def until_finished(self, out: str = "run", seconds: float = 200) -> None:
         self.until(lambda: (self.folder / out / "model.safetensors").exists(), f"the end of {out}", seconds)
-        self.until(lambda: "finished after round" in self.log(out), f"{out} to say so", 30)
+        self.until(lambda: "finished after round" in self.log(out), f"the last line of {out}'s log", 30)
         self.kill(out)
 
     def events(self, out: str = "run") -> list[tuple[Any, ...]]:
         return rows_of(self.folder / out, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
 
-    def home_of(self, site: str, out: str = "run") -> Path:
+    def site_folder(self, site: str, out: str = "run") -> Path:
         run = json.loads((self.folder / out / "roll.json").read_text())["run"]
         return self.folder / site / "undrift" / run
 
     def replies(self, site: str, out: str = "run") -> list[dict[str, Any]]:
-        """What the site's log says of the answers that left it."""
+        """The replies in the site's own log of what left it."""
         try:
-            lines = (self.home_of(site, out) / "left.jsonl").read_text().splitlines()
+            lines = (self.site_folder(site, out) / "left.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
         return [line for line in map(json.loads, lines) if line["kind"] == "replies"]
 
-    def answers(self, site: str, out: str = "run") -> int:
-        return len(self.replies(site, out))
-
-    def left(self, site: str, out: str = "run") -> int:
+    def bytes_sent(self, site: str, out: str = "run") -> int:
         return sum(line["bytes"] for line in self.replies(site, out))
 
-    def counted(self, site: str, out: str = "run") -> int:
+    def bytes_received(self, site: str, out: str = "run") -> int:
+        """The site's bytes as the server counted them."""
         lines = (self.folder / out / "border.jsonl").read_text().splitlines()
         return sum(line["bytes"] for line in map(json.loads, lines) if line["site"] == site and line["way"] == "up")
 
 
 def family(parent: int) -> list[int]:
     """A process and all its descendants."""
-    found = [parent]
+    pids = [parent]
     with contextlib.suppress(OSError):
-        for place in Path(f"/proc/{parent}/task").glob("*/children"):  # any of its threads may have started some
-            for pid in place.read_text().split():
-                found += family(int(pid))
-    return found
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):  # one file per thread of the process
+            for pid in children.read_text().split():
+                pids += family(int(pid))
+    return pids
 
 
 def die_with_us() -> None:
-    """However the tests end, nothing of a federation stays behind."""
+    """Make the kernel kill this process when the test process ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -249,22 +252,18 @@ def connects(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
 @pytest.fixture
 def loopback(tmp_path):
-    place = Loopback(tmp_path)
+    federation = Loopback(tmp_path)
     try:
-        yield place
+        yield federation
     finally:
-        place.stop()
+        federation.stop()
 
 
 @pytest.fixture
 def simulate():
-    """The same clients in a simulation."""
+    """A simulation of the same clients."""
 
     def run(
         method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any

@@ -1,15 +1,15 @@
-"""The same method on real sites: Flower carries the messages, Undrift does the rounds.
+"""Runs a method on real sites: Flower carries the messages, Undrift runs the rounds.
 
-    spec.py         what an operator decided, written by `undrift deploy init`, the same on all sides
-    roll.py         who is there: the handshake before round 0 and whenever a site (re)appears
-    parcel.py       what a message is: one JSON object and named arrays
-    border.py       orders and replies as parcels: only what was declared travels, everything is checked on arrival
-    sites.py        the engine: orders to sites, replies back, deadline and quorum
-    judging.py      stages judged at the sites; L1 rides along with the next training order
-    server.py       a run with its folder, started or gone on with
-    client.py       a site's answer to a parcel
-    home.py         a site's folder: states, log, models; kept.py opens the models without Flower
-    wire.py         the only file that knows Flower
+    spec.py         the operator's decisions, written by `undrift deploy init` and read by the server and every site
+    handshake.py    finds out which sites are connected, before round 0 and when a site connects (again)
+    envelope.py     a message: one JSON object and named arrays
+    codec.py        orders and replies as envelopes: only declared values travel, and everything is checked on arrival
+    sites.py        the engine: sends orders to sites, collects replies, enforces deadline and quorum
+    evaluator.py    stages evaluated at the sites; L1 is sent with the next training order
+    server.py       starts or resumes a run in its folder
+    client.py       a site's reply to an envelope
+    site_store.py   a site's folder: states, logs, models; site_model.py opens the models without Flower
+    wire.py         the only file that uses Flower's API
 
-Importing this package needs no Flower; only wire.py and keys.py do.
+Importing this package does not need Flower. `wire.py` needs Flower, and `keys.py` the cryptography package it brings.
 """

@@ -1,4 +1,4 @@
-"""`undrift deploy check`: what would go wrong, before anything is joined."""
+"""`undrift deploy check`: finds problems at a site or at the server before the deployment starts."""
 
 from __future__ import annotations
 
@@ -16,64 +16,74 @@ import numpy as np
 
 from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
-from undrift.deploy.client import Node, done, opened, placed
+from undrift.deploy.client import Node, execute_order, site_runtime, site_setup
 from undrift.deploy.codec import pack_orders, pack_replies, unpack_replies
+from undrift.deploy.envelope import Envelope
 from undrift.deploy.site_store import SiteStore
+from undrift.deploy.spec import Spec
+from undrift.experiment.setup import Setup
 from undrift.round.orders import Order
 from undrift.store.server_state import ServerState
 
 
 def site(app: Path, name: str, data: Path) -> dict[str, Any]:
-    """A site before it joins: its data.py, its labels, one round as it would be, what would leave, time and memory."""
+    """Check a site before it joins: load its data.py, run one round without sending it, measure time, memory, bytes."""
     spec = specs.read(app)
-    node = Node(name, data.expanduser().resolve(), data.expanduser().resolve().parent / "undrift")
+    data = data.expanduser().resolve()
+    node = Node(name, data, data.parent / "undrift")
     began = time.perf_counter()
-    setup = opened(spec, node)
+    setup = site_setup(spec, node)
     loading = time.perf_counter() - began
-    federation, number = setup.federation, spec.number(name)
+    with tempfile.TemporaryDirectory() as folder:
+        site_store = SiteStore(Path(folder), "check").create()
+        working, down, up = one_round(spec, setup, node, site_store)
+        stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    if working + loading > spec.deadline:
+        raise BadRequest(
+            f"{name} needs {working + loading:.0f} s for a round and {spec.deadline:g} s are allowed; raise deadline"
+        )
+    federation = setup.federation
     counts = np.bincount(federation.y.numpy(), minlength=len(spec.labels))
-    found: dict[str, Any] = {
-        "site": f"{name}, number {number} of {len(spec.everybody)}" + (", only judges" if name in spec.evaluate_only else ""),
-        "samples": f"{len(federation.y)} to train on, {len(federation.test_y)} to judge on, each {federation.shape}",
+    role = ", only evaluates" if name in spec.evaluate_only else ""
+    return {
+        "site": f"{name}, number {spec.number(name)} of {len(spec.all_sites)}{role}",
+        "samples": f"{len(federation.y)} training and {len(federation.test_y)} test samples, each {federation.shape}",
         "labels": ", ".join(f"{label}: {count}" for label, count in zip(spec.labels, counts, strict=True)),
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
-    }  # fmt: skip
-    site = placed(setup, len(spec.sites), max(1, len(federation.y)) * len(spec.sites), setup.runtime.initial)
-    plan = replace(site.plan, rounds=max(site.plan.rounds, 2))
-    messages: dict[str, dict[str, Any]] = {part.key: {} for part in plan.method.parts}
-    server_state = site.initial.cpu(), site.model.integers()
-    with tempfile.TemporaryDirectory() as place:
-        site_store = SiteStore(Path(place), "check").make()
-        began = time.perf_counter()
-        if name in spec.sites:
-            order = Order("train", 0, number, *server_state, first_messages(setup), evaluate_on=("own",))
-            reply = done(site, setup, node, site_store, order)
-            if reply.failure is not None:
-                raise BadRequest(f"{name} could not do one round: {reply.failure.detail}")
-        else:
-            order = Order("personalize", 1, number, *server_state, messages, evaluate_on=("own",))
-            reply = done(site, setup, node, site_store, order)
-        training = time.perf_counter() - began
-        down, up = pack_orders([order], plan), pack_replies([order], [reply], plan, name)
-        unpack_replies(up, [order], plan, server_state[1], max(1, len(federation.y)), spec.norm)
-        kept = sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
-    unit = 1024 if sys.platform.startswith("linux") else 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    found |= {
-        "one round": f"{training:.2f} s, and {loading:.2f} s to load the data, of the {spec.deadline:g} s allowed",
-        "memory": f"{peak / 2**20:.0f} MB at most",
+        "one round": f"{working:.2f} s, and {loading:.2f} s to load the data, of the {spec.deadline:g} s allowed",
+        "memory": f"{peak_memory() / 2**20:.0f} MB at most",
         "arrives": f"{down.bytes:,} bytes a round",
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
-        "kept at the site": f"{kept:,} bytes a version of its state, in {node.folder}; {free(node.folder)} are free",
-    }  # fmt: skip
-    if training + loading > spec.deadline:
-        raise BadRequest(f"{name} needs {training + loading:.0f} s for a round; {spec.deadline:g} s are allowed")
-    return {**found, "ready": "yes; nothing was sent"}
+        "kept at the site": f"{stored:,} bytes per state version, in {node.folder}; {free(node.folder)} are free",
+        "ready": "yes; nothing was sent",
+    }
 
 
-def first_messages(setup: Any) -> dict[str, Any]:
-    """What the server would send in round 0, by part."""
+def one_round(spec: Spec, setup: Setup, node: Node, site_store: SiteStore) -> tuple[float, Envelope, Envelope]:
+    """One round at this site: its seconds, the envelope that would arrive and the one that would leave."""
+    number, samples = spec.number(node.site), max(1, len(setup.federation.y))
+    runtime = site_runtime(setup, len(spec.sites), samples * len(spec.sites), setup.runtime.initial)
+    plan = replace(runtime.plan, rounds=max(runtime.plan.rounds, 2))
+    vector, integers = runtime.initial.cpu(), runtime.model.integers()
+    began = time.perf_counter()
+    if node.site in spec.sites:
+        order = Order("train", 0, number, vector, integers, first_messages(setup), evaluate_on=("own",))
+        reply = execute_order(runtime, setup, node, site_store, order)
+        if reply.failure is not None:
+            raise BadRequest(f"{node.site} failed in its first round: {reply.failure.detail}")
+    else:
+        messages: dict[str, dict[str, Any]] = {part.key: {} for part in plan.method.parts}
+        order = Order("personalize", 1, number, vector, integers, messages, evaluate_on=("own",))
+        reply = execute_order(runtime, setup, node, site_store, order)
+    seconds = time.perf_counter() - began
+    down, up = pack_orders([order], plan), pack_replies([order], [reply], plan, node.site)
+    unpack_replies(up, [order], plan, integers, samples, spec.norm)
+    return seconds, down, up
+
+
+def first_messages(setup: Setup) -> dict[str, Any]:
+    """The server's messages of round 0, by part."""
     from undrift.round.server import ServerRound, first_state
     from undrift.store.states import States
 
@@ -86,23 +96,34 @@ def first_messages(setup: Any) -> dict[str, Any]:
     return server_round.messages_for(server_round.broadcasts(), 0)
 
 
+def peak_memory() -> int:
+    """Bytes. Linux reports kilobytes, macOS bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform.startswith("linux") else 1)
+
+
 def free(folder: Path) -> str:
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    return f"{shutil.disk_usage(place).free / 2**30:.1f} GB"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return f"{shutil.disk_usage(existing).free / 2**30:.1f} GB"
 
 
 def server(app: Path, port: int) -> dict[str, Any]:
-    """The server before the SuperLink starts: the app, the keys, the port."""
+    """Check the server before the SuperLink starts: the app, the keys, the port."""
     spec = specs.read(app)
-    setup = spec.setup(specs.at_server(spec, [1] * len(spec.sites)))
+    setup = spec.setup(specs.server_federation(spec, [1] * len(spec.sites)))
     keys = app / "keys"
-    for name in ("ca.crt", "server.crt", "server.key", *(f"{site}.pub" for site in spec.everybody)):
+    for name in ("ca.crt", "server.crt", "server.key", *(f"{site}.pub" for site in spec.all_sites)):
         if not (keys / name).is_file():
-            raise BadRequest(f"there is no {keys / name}; `python make_keys.py` makes keys for trying it")
+            raise BadRequest(f"there is no {keys / name}; `python make_keys.py` makes trial keys")
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise BadRequest(f"port {port} is in use; stop what listens there, or choose another with --port")
+            raise BadRequest(
+                f"port {port} is in use; stop the program that listens there, or choose another with --port"
+            )
     return {
-        "method": setup.method.name, "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
-        "sites": ", ".join(spec.everybody), "keys": f"all in {keys}", "port": f"{port} is free", "ready": "yes",
-    }  # fmt: skip
+        "method": setup.method.name,
+        "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
+        "sites": ", ".join(spec.all_sites),
+        "keys": f"all in {keys}",
+        "port": f"{port} is free",
+        "ready": "yes",
+    }

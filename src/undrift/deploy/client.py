@@ -1,6 +1,6 @@
-"""A site's half: a parcel comes in, the site's own data are loaded, an answer goes out.
+"""A site's side: it receives an envelope, loads its own data and replies.
 
-Flower starts a process per message, so nothing lives longer than one answer except the site's folder.
+Flower starts a process per message, so only the site's folder outlives a reply.
 """
 
 from __future__ import annotations
@@ -19,120 +19,136 @@ import undrift
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
 from undrift.deploy.codec import Decoder, pack_replies, unpack_orders
-from undrift.deploy.envelope import LONGEST, Envelope, fields
-from undrift.deploy.site_store import Lost, SiteStore
-from undrift.deploy.spec import Spec, at_site, method_words
+from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.site_store import SiteStore, StateLost
+from undrift.deploy.spec import Spec, resolved_parts, site_federation
 from undrift.evaluate.client import client_metrics
 from undrift.experiment.setup import Setup
 from undrift.round.client import ClientRound, serve
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 
-CALL = {
+HANDSHAKE_FIELDS = {
     "kind": (str,), "run": (str,), "session": (int,), "version": (str,), "parts": (list,), "layout": (str,),
     "labels": (list,), "initial": (str,), "integers": (dict,),
 }  # fmt: skip
-ORDERS = {"kind": (str,), "run": (str,), "session": (int,), "clients": (int,), "total": (int,), "orders": (list,)}
+ORDERS_FIELDS = {
+    "kind": (str,),
+    "run": (str,),
+    "session": (int,),
+    "clients": (int,),
+    "total": (int,),
+    "orders": (list,),
+}
 
 
 @dataclass(frozen=True)
 class Node:
-    """What the site's own node configuration says: `site="berlin" data="/srv/data.py"`."""
+    """The site's node configuration: `site="berlin" data="/srv/data.py"`, and optionally its `folder`."""
 
     site: str
     data: Path
     folder: Path
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> Node:
+    def from_config(config: Mapping[str, Any]) -> Node:
         for name in ("site", "data"):
             if not config.get(name):
-                raise BadRequest(
-                    f'this SuperNode\'s --node-config lacks {name}; write --node-config \'site="NAME" data="PATH/data.py"\''
-                )
+                example = '--node-config \'site="NAME" data="PATH/data.py"\''
+                raise BadRequest(f"{name} is missing in this SuperNode's --node-config; write {example}")
         data = Path(str(config["data"])).expanduser()
         return Node(str(config["site"]), data, Path(str(config.get("folder") or data.parent / "undrift")).expanduser())
 
 
-def answer(spec: Spec, config: Mapping[str, Any], envelope: Envelope) -> Envelope:
-    """Whatever goes wrong here becomes a sentence: in full at the site, without details in the answer."""
+def handle(spec: Spec, config: Mapping[str, Any], envelope: Envelope) -> Envelope:
+    """The reply to an envelope. Of an error, the details stay in the site's log and only a sentence leaves."""
     site = str(config.get("site", ""))
     try:
-        node = Node.of(config)
+        node = Node.from_config(config)
         if envelope.head.get("kind") == "roll":
-            return handshake(spec, node, envelope)
-        return work(spec, node, envelope)
+            return handle_handshake(spec, node, envelope)
+        return handle_orders(spec, node, envelope)
     except BadRequest as error:
-        say(f"{site or 'this site'} cannot take part: {error}")
-        return Envelope({"kind": "refusal", "site": site, "sentence": str(error)[:LONGEST]})
+        log(f"{site or 'this site'} cannot take part: {error}")
+        return refusal(site, str(error))
     except Exception as error:
-        say(f"{site or 'this site'} cannot take part:\n{traceback.format_exc()}")
-        return Envelope(
-            {"kind": "refusal", "site": site, "sentence": f"{type(error).__name__}; the site's log has the rest"}
-        )
+        log(f"{site or 'this site'} cannot take part:\n{traceback.format_exc()}")
+        return refusal(site, f"{type(error).__name__}; see the site's log")
 
 
-def say(text: str) -> None:
+def refusal(site: str, sentence: str) -> Envelope:
+    return Envelope({"kind": "refusal", "site": site, "sentence": sentence[:MAX_TEXT]})
+
+
+def log(text: str) -> None:
     print(f"undrift: {text}", file=sys.stderr, flush=True)
 
 
-# ---- the roll call -------------------------------------------------------------------------------------------------
+# ---- the handshake -------------------------------------------------------------------------------------------------
 
 
-def handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
-    call = fields(envelope.head, CALL)
-    if call["version"] != undrift.__version__:
+def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
+    request = check_fields(envelope.head, HANDSHAKE_FIELDS)
+    if request["version"] != undrift.__version__:
         raise BadRequest(
-            f"{node.site} has undrift {undrift.__version__}, the server {call['version']}; install the same"
+            f"{node.site} has undrift {undrift.__version__}, the server {request['version']}; install the same version"
         )
-    setup = opened(spec, node)
-    if method_words(setup) != call["parts"]:
+    setup = site_setup(spec, node)
+    parts = resolved_parts(setup)
+    if parts != request["parts"]:
+        raise BadRequest(f"{node.site} has the method {', '.join(parts)}, the server {', '.join(request['parts'])}")
+    if setup.plan.layout.signature != request["layout"]:
         raise BadRequest(
-            f"{node.site} has the method {', '.join(method_words(setup))}, the server {', '.join(call['parts'])}"
+            f"the layout of {node.site}'s model {setup.model_name} differs from the server's; use the same model code"
         )
-    if setup.plan.layout.signature != call["layout"]:
-        raise BadRequest(
-            f"{node.site}'s model {setup.model_name} is not laid out as the server's; is its code the same?"
-        )
-    site_store = SiteStore(node.folder, call["run"]).make()
-    reader = Decoder(envelope, setup.plan, setup.runtime.model.integers())
-    initial = reader.array(call["initial"], torch.float32, (setup.plan.layout.n,)).clone()
-    integers = reader.integers(call["integers"], private=True)
+    site_store = SiteStore(node.folder, request["run"]).create()
+    decoder = Decoder(envelope, setup.plan, setup.runtime.model.integers())
+    initial = decoder.array(request["initial"], torch.float32, (setup.plan.layout.n,)).clone()
+    integers = decoder.integers(request["integers"], private=True)
+    head = {
+        "kind": "roll",
+        "site": node.site,
+        "version": undrift.__version__,
+        "n": len(setup.federation.y),
+        "tests": len(setup.federation.test_y),
+        "labels": list(setup.federation.labels),
+        "layout": setup.plan.layout.signature,
+    }
+    reply = Envelope(head)
     with site_store.locked():
-        site_store.begin(call["session"], initial, integers)
-        reply = Envelope({
-            "kind": "roll", "site": node.site, "version": undrift.__version__, "n": len(setup.federation.y),
-            "tests": len(setup.federation.test_y), "labels": list(setup.federation.labels),
-            "layout": setup.plan.layout.signature,
-        })  # fmt: skip
-        site_store.left(reply, None)
-    say(f"{node.site} is number {spec.number(node.site)} of {len(spec.everybody)}; its folder is {site_store.folder}")
+        site_store.save_initial(request["session"], initial, integers)
+        site_store.log_sent(reply, None)
+    log(f"{node.site} is number {spec.number(node.site)} of {len(spec.all_sites)}; its folder is {site_store.folder}")
     return reply
 
 
-def opened(spec: Spec, node: Node) -> Setup:
-    """The run as this site sees it, with its own data under its own number."""
-    given, labels = own_data(node)
-    return spec.setup(at_site(spec, node.site, given, labels))
+def site_setup(spec: Spec, node: Node) -> Setup:
+    """The run at this site, with the site's own data under its client number."""
+    data, labels = load_site_data(node)
+    return spec.setup(site_federation(spec, node.site, data, labels))
 
 
-def own_data(node: Node) -> tuple[Any, list[str]]:
-    """What the site's data.py gives: `load()` and `LABELS`."""
-    module = imported_file(node.data, node.site)
+def load_site_data(node: Node) -> tuple[Any, list[str]]:
+    """The result of `load()` and the list `LABELS` of the site's data.py."""
+    module = import_data_py(node.data, node.site)
     if not callable(getattr(module, "load", None)):
-        raise BadRequest(f"{node.site}'s data.py has no function load(); it returns (x, y) or (x, y, x_test, y_test)")
+        raise BadRequest(
+            f"{node.site}'s data.py has no function load(); define one that returns (x, y) or (x, y, x_test, y_test)"
+        )
     if not isinstance(getattr(module, "LABELS", None), (list, tuple)):
-        raise BadRequest(f"{node.site}'s data.py has no list LABELS: the names of the classes 0, 1, 2, …")
+        raise BadRequest(
+            f"{node.site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …"
+        )
     try:
         return module.load(), [str(label) for label in module.LABELS]
     except Exception as error:
-        raise raised(node.site, error) from None
+        raise data_py_error(node.site, error) from None
 
 
-def imported_file(path: Path, who: str) -> Any:
-    """A person's own data.py, which may import its neighbours."""
+def import_data_py(path: Path, owner: str) -> Any:
+    """The user's own data.py as a module. It may import files beside it."""
     if not path.is_file():
-        raise BadRequest(f"there is no file {path}; name {who}'s data.py by its full path")
+        raise BadRequest(f"there is no file {path}; give {owner}'s data.py by its full path")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module_spec = importlib.util.spec_from_file_location("undrift_own_data", path)
@@ -142,75 +158,77 @@ def imported_file(path: Path, who: str) -> Any:
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:
-        raise raised(who, error) from None
+        raise data_py_error(owner, error) from None
     return module
 
 
-def raised(who: str, error: Exception) -> BadRequest:
-    """In full where the person is; what leaves the site names the kind alone, because a message may quote data."""
-    say("".join(traceback.format_exception(error)))
-    return BadRequest(f"{who}'s data.py raised {type(error).__name__}; the log there has the rest")
+def data_py_error(owner: str, error: Exception) -> BadRequest:
+    """The traceback goes to the local log. The sentence that leaves names only the type: a message may quote data."""
+    log("".join(traceback.format_exception(error)))
+    return BadRequest(f"{owner}'s data.py raised {type(error).__name__}; see the log there")
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def work(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
-    head = fields(envelope.head, ORDERS)
+def handle_orders(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
+    head = check_fields(envelope.head, ORDERS_FIELDS)
     site_store, number = SiteStore(node.folder, head["run"]), spec.number(node.site)
-    if not site_store.known:
-        return Envelope({"kind": "stranger", "site": node.site})  # its folder is gone: the server calls it again
+    unknown_run = Envelope({"kind": "unknown run", "site": node.site})  # the server repeats the handshake
+    if not site_store.knows_run:  # its folder was removed
+        return unknown_run
     with site_store.locked():
-        session, initial, integers = site_store.facts()
-        if head["session"] < session:
-            return Envelope({"kind": "stranger", "site": node.site})  # sent before the server was started again
-        setup = opened(spec, node)
-        site = placed(setup, head["clients"], head["total"], initial)
-        orders = unpack_orders(envelope, site.plan, initial, {**site.model.integers(), **integers}, number)
-        replies = [done(site, setup, node, site_store, order) for order in orders]
-        reply = pack_replies(orders, replies, site.plan, node.site)
-        site_store.left(reply, orders[-1].round)
+        session, initial, integers = site_store.load_initial()
+        if head["session"] < session:  # sent before the server was restarted
+            return unknown_run
+        setup = site_setup(spec, node)
+        runtime = site_runtime(setup, head["clients"], head["total"], initial)
+        orders = unpack_orders(envelope, runtime.plan, initial, {**runtime.model.integers(), **integers}, number)
+        replies = [execute_order(runtime, setup, node, site_store, order) for order in orders]
+        reply = pack_replies(orders, replies, runtime.plan, node.site)
+        site_store.log_sent(reply, orders[-1].round)
     return reply
 
 
-def placed(setup: Setup, clients: int, total: int, initial: torch.Tensor) -> Runtime:
-    """The site with the numbers of the roll call and Θ⁰, so that everything equals a simulation's."""
-    site = Runtime(
+def site_runtime(setup: Setup, clients: int, total: int, initial: torch.Tensor) -> Runtime:
+    """The site's runtime with the handshake's numbers and Θ⁰, so that all results equal a simulation's."""
+    runtime = Runtime(
         replace(setup.plan, clients=clients, total=total),
         setup.federation,
         setup.runtime.model,
         setup.runtime.loss,
         setup.runtime.augment,
     )
-    site.initial = initial.to(site.model.device)
-    return site
+    runtime.initial = initial.to(runtime.model.device)
+    return runtime
 
 
-def done(site: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> Reply:
+def execute_order(runtime: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> Reply:
     try:
-        order = replace(order, state=site_store.state(order.state_round))
-    except Lost as error:
+        order = replace(order, state=site_store.load_state(order.state_round))
+    except StateLost as error:
         return Reply(order.round, order.client).failed("lost", str(error))
-    reply = serve(site, order)
+    reply = serve(runtime, order)
     if reply.failure is not None and reply.failure.kind == "exception":
-        say(f"round {order.round}: {reply.failure.detail}\n{reply.failure.traceback}")
-        kind = reply.failure.detail.partition(":")[0]
-        return reply.failed("exception", f"{kind}; the site's log has the rest")  # a message may quote data
+        log(f"round {order.round}: {reply.failure.detail}\n{reply.failure.traceback}")
+        exception = reply.failure.detail.partition(":")[0]
+        return reply.failed("exception", f"{exception}; see the site's log")  # its message may quote data
     if reply.failure is None and order.work == "personalize":
-        if site.plan.private is None:
+        if runtime.plan.private is None:
             with deterministic(0):
-                reply.metrics["G"] = client_metrics(site, order, [(1.0, order.vector)], order.integers).get("own", {})
-        keep_models(site, setup, node, site_store, order)
+                metrics = client_metrics(runtime, order, [(1.0, order.vector)], order.integers)
+            reply.metrics["G"] = metrics.get("own", {})
+        save_models(runtime, setup, node, site_store, order)
     if reply.failure is None and reply.stateful:
-        site_store.keep(order.round, reply.state, order.keep_round)
-    site_store.note(order.round, reply.notes)
+        site_store.save_state(order.round, reply.state, order.keep_round)
+    site_store.log_notes(order.round, reply.notes)
     return reply
 
 
-def keep_models(site: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> None:
-    """What the site holds after receiving this model (stage L1), for the site to use."""
+def save_models(runtime: Runtime, setup: Setup, node: Node, site_store: SiteStore, order: Order) -> None:
+    """Write the models the site uses after receiving this vector (stage L1) to the site's folder."""
     with deterministic(0):
-        holder = ClientRound(site, order)
-        holder.prepare()
-        mixture = [(weight, vector.cpu().clone()) for weight, vector in holder.mixture(holder.start)]
-    site_store.models(setup, node.site, order.round, order.vector, holder.integers, mixture)
+        client_round = ClientRound(runtime, order)
+        client_round.prepare()
+        mixture = [(weight, vector.cpu().clone()) for weight, vector in client_round.mixture(client_round.start)]
+    site_store.save_models(setup, node.site, order.round, order.vector, client_round.integers, mixture)

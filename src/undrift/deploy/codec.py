@@ -1,16 +1,16 @@
-"""What crosses the border between server and site: orders and replies as parcels.
+"""Orders and replies as envelopes, on both sides.
 
-Only what is declared travels. The shared entries of a vector do, private ones never; messages by their declarations; of
-an answer besides these: sample count, steps, losses, accuracies, seconds. Notes, labels and tracebacks stay at the site.
-On arrival everything is checked before it is used: names, types, shapes, sizes, the round, finiteness, the length of an
-update.
+Only declared values travel: the shared entries of a vector (never the private ones), the parts' declared messages, and
+with a reply the sample count, steps, losses, accuracies and seconds. Notes, labels and tracebacks stay at the site.
+Everything that arrives is checked before it is used: names, types, shapes, sizes, the round, finiteness and the norm of
+an update.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,19 +18,19 @@ import torch
 from undrift.contract.context import Plan
 from undrift.contract.declare import Along, Array, Declaration, Malformed, Models, Number, Numbers, read
 from undrift.core.vector import Integers
-from undrift.deploy.envelope import LONGEST, Envelope, fields
+from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
 from undrift.round.orders import Failure, Order, Reply
 
-KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # of failures that a site may name
-METRIC = re.compile(r"[\w:.@-]{1,40}")  # the name of one
-MOST_METRICS = 200
+FAILURE_KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # that a site may report
+METRIC_NAME = re.compile(r"[\w:.@-]{1,40}")
+MAX_METRICS = 200
 
 
 # ---- packing -------------------------------------------------------------------------------------------------------
 
 
 class ArrayPacker:
-    """Arrays on their way into a parcel: what is equal is packed once."""
+    """Collects the arrays of an envelope. Equal arrays are packed once."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, torch.Tensor] = {}
@@ -44,64 +44,89 @@ class ArrayPacker:
         return name
 
     def message(self, name: str, declared: Declaration, message: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        words: dict[str, Any] = {}
+        entry: dict[str, Any] = {}
         for key, value in message.items():
-            kind, place = declared[key], f"{name}.{key}"
+            kind, array_name = declared[key], f"{name}.{key}"
             if isinstance(kind, Number):
-                words[key] = float(value)
+                entry[key] = float(value)
             elif isinstance(kind, Numbers):
-                words[key] = {str(client): float(number) for client, number in value.items()}
+                entry[key] = {str(client): float(number) for client, number in value.items()}
             elif isinstance(kind, Models):
-                words[key] = {str(c): self.add(f"{place}.{c}", shared(model, plan)) for c, model in value.items()}
+                entry[key] = {str(c): self.add(f"{array_name}.{c}", shared(model, plan)) for c, model in value.items()}
             else:
-                words[key] = self.add(place, shared(value, plan) if isinstance(kind, Along) else value)
-        return words
+                entry[key] = self.add(array_name, shared(value, plan) if isinstance(kind, Along) else value)
+        return entry
 
     def integers(self, name: str, integers: Integers, plan: Plan) -> dict[str, str]:
-        return {key: self.add(f"{name}.integers.{key}", value.long())
-                for key, value in integers.items() if key not in plan.private_integers}  # fmt: skip
+        return {
+            key: self.add(f"{name}.integers.{key}", value.long())
+            for key, value in integers.items()
+            if key not in plan.private_integers
+        }
 
 
-def pack_orders(orders: Sequence[Order], plan: Plan, **facts: Any) -> Envelope:
-    """Orders for one site; a judgement that rides along with a training order usually has its vector in common."""
+def pack_orders(orders: Sequence[Order], plan: Plan, **extra: Any) -> Envelope:
+    """Orders for one site. An evaluation sent with a training order usually shares its vector."""
     packer = ArrayPacker()
-    words = [
+    entries = [
         {
-            "work": order.work, "round": order.round, "state_round": order.state_round, "keep_round": order.keep_round,
-            "evaluate": bool(order.evaluate_on), "final": order.work == "personalize" and order.round >= plan.rounds,
+            "work": order.work,
+            "round": order.round,
+            "state_round": order.state_round,
+            "keep_round": order.keep_round,
+            "evaluate": bool(order.evaluate_on),
+            "final": order.work == "personalize" and order.round >= plan.rounds,
             "vector": packer.add(f"{order.work}.vector", shared(order.vector, plan)),
             "integers": packer.integers(order.work, order.integers, plan),
-            "messages": {part.key: packer.message(f"{order.work}.{part.key}", part.downlink, order.server_messages[part.key], plan)
-                     for part in plan.method.parts if part.key in order.server_messages},
+            "messages": {
+                part.key: packer.message(
+                    f"{order.work}.{part.key}", part.downlink, order.server_messages[part.key], plan
+                )
+                for part in plan.method.parts
+                if part.key in order.server_messages
+            },
         }
         for order in orders
-    ]  # fmt: skip
-    return Envelope({"kind": "orders", "orders": words, **facts}, packer.arrays)
+    ]
+    return Envelope({"kind": "orders", "orders": entries, **extra}, packer.arrays)
 
 
 def pack_replies(orders: Sequence[Order], replies: Sequence[Reply], plan: Plan, site: str) -> Envelope:
     packer = ArrayPacker()
-    words = []
-    for order, reply in zip(orders, replies, strict=True):
-        word: dict[str, Any] = {"work": order.work, "round": reply.round, "seconds": reply.seconds,
-                                "metrics": {data: finite_only(found) for data, found in reply.metrics.items()}}  # fmt: skip
-        if reply.failure is not None:
-            word["failure"] = {"kind": reply.failure.kind, "detail": reply.failure.detail[:LONGEST]}
-        elif reply.vector is not None:
-            word |= {
-                "n": reply.n, "steps": reply.steps, "effective_steps": reply.effective_steps,
-                "loss": finite(reply.loss), "last": finite(reply.last),
-                "stateful": reply.stateful, "vector": packer.add(f"{order.work}.vector", shared(reply.vector, plan)),
-                "integers": packer.integers(order.work, reply.integers, plan),
-                "messages": {part.key: packer.message(f"{order.work}.{part.key}", part.uplink, reply.client_messages[part.key], plan)
-                             for part in plan.method.parts if part.key in reply.client_messages},
-            }  # fmt: skip
-        words.append(word)
-    return Envelope({"kind": "replies", "site": site, "replies": words}, packer.arrays)
+    entries = [pack_reply(packer, order, reply, plan) for order, reply in zip(orders, replies, strict=True)]
+    return Envelope({"kind": "replies", "site": site, "replies": entries}, packer.arrays)
+
+
+def pack_reply(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "work": order.work,
+        "round": reply.round,
+        "seconds": reply.seconds,
+        "metrics": {data: finite_only(metrics) for data, metrics in reply.metrics.items()},
+    }
+    if reply.failure is not None:
+        return entry | {"failure": {"kind": reply.failure.kind, "detail": reply.failure.detail[:MAX_TEXT]}}
+    if reply.vector is None:
+        return entry
+    return entry | {
+        "n": reply.n,
+        "steps": reply.steps,
+        "effective_steps": reply.effective_steps,
+        "loss": finite(reply.loss),
+        "last": finite(reply.last),
+        "stateful": reply.stateful,
+        "vector": packer.add(f"{order.work}.vector", shared(reply.vector, plan)),
+        "integers": packer.integers(order.work, reply.integers, plan),
+        "messages": {
+            part.key: packer.message(f"{order.work}.{part.key}", part.uplink, reply.client_messages[part.key], plan)
+            for part in plan.method.parts
+            if part.key in reply.client_messages
+        },
+    }
 
 
 def shared(vector: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """The entries of a vector (along P or the model) that may travel."""
+    """The entries that may travel, of a vector along P or the model."""
     return vector if plan.private is None else vector[~plan.private[: len(vector)]]
 
 
@@ -109,54 +134,56 @@ def finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def finite_only(found: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+def finite_only(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-# ---- unpacking: nothing of what arrives is trusted ------------------------------------------------------------------
+# ---- unpacking: no received value is trusted -----------------------------------------------------------------------
 
 
 class Decoder:
-    """Takes a parcel apart for one plan; whatever is not as declared is `Malformed`."""
+    """Reads an envelope for one plan. Anything that is not as declared is `Malformed`."""
 
     def __init__(self, envelope: Envelope, plan: Plan, integers: Integers) -> None:
         self.envelope, self.plan, self.templates = envelope, plan, integers
 
     def vector(self, reference: Any, base: torch.Tensor) -> torch.Tensor:
-        """A vector with the shared entries that arrived and the private ones of `base`."""
+        """A vector with the shared entries that arrived and the private entries of `base`."""
         mask = None if self.plan.private is None else self.plan.private[: len(base)]
-        found = self.array(reference, torch.float32, (len(base) if mask is None else int((~mask).sum()),))
+        received = self.array(reference, torch.float32, (len(base) if mask is None else int((~mask).sum()),))
         if mask is None:
-            return found.clone()
-        whole = base.clone()
-        whole[~mask] = found
-        return whole
+            return received.clone()
+        vector = base.clone()
+        vector[~mask] = received
+        return vector
 
     def array(self, reference: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(reference, str) or reference not in self.envelope.arrays:
-            raise Malformed(f"the array {reference!r} did not come along")
-        found = self.envelope.arrays[reference]
-        if found.dtype != dtype:
-            raise Malformed(f"{reference} has dtype {str(found.dtype)[6:]} instead of {str(dtype)[6:]}")
-        if tuple(found.shape) != shape:
-            raise Malformed(f"{reference} has shape {tuple(found.shape)} instead of {shape}")
-        return found
+            raise Malformed(f"the array {reference!r} is missing")
+        array = self.envelope.arrays[reference]
+        if array.dtype != dtype:
+            raise Malformed(f"{reference} has dtype {str(array.dtype)[6:]} instead of {str(dtype)[6:]}")
+        if tuple(array.shape) != shape:
+            raise Malformed(f"{reference} has shape {tuple(array.shape)} instead of {shape}")
+        return array
 
-    def integers(self, words: Any, private: bool = False) -> Integers:
-        """Those that travel; at the roll call, where everything is still Θ⁰'s, the private ones too."""
-        kept = set() if private else self.plan.private_integers
-        expected = {name: value for name, value in self.templates.items() if name not in kept}
-        if not isinstance(words, dict) or set(words) != set(expected):
+    def integers(self, references: Any, private: bool = False) -> Integers:
+        """The integer buffers that travel. The handshake carries Θ⁰ whole, so there the private ones travel too."""
+        excluded = set() if private else self.plan.private_integers
+        expected = {name: value for name, value in self.templates.items() if name not in excluded}
+        if not isinstance(references, dict) or set(references) != set(expected):
             raise Malformed("the integer buffers are not those of the model")
-        return {name: self.array(words[name], torch.int64, tuple(value.shape)).to(value.dtype).clone()
-                for name, value in expected.items()}  # fmt: skip
+        return {
+            name: self.array(references[name], torch.int64, tuple(value.shape)).to(value.dtype).clone()
+            for name, value in expected.items()
+        }
 
-    def message(self, declared: Declaration, words: Any, base: torch.Tensor) -> dict[str, Any]:
-        if not isinstance(words, dict) or set(words) - set(declared):
+    def message(self, declared: Declaration, entry: Any, base: torch.Tensor) -> dict[str, Any]:
+        if not isinstance(entry, dict) or set(entry) - set(declared):
             raise Malformed(f"the message has names that are not declared (declared: {sorted(declared)})")
         nP = self.plan.layout.nP
         message: dict[str, Any] = {}
-        for key, value in words.items():
+        for key, value in entry.items():
             kind = declared[key]
             if isinstance(kind, Number):
                 message[key] = value
@@ -172,113 +199,137 @@ class Decoder:
         return message
 
 
-def by_client(words: Any) -> dict[int, Any]:
-    if not isinstance(words, dict) or not all(key.isdigit() for key in words):
-        raise Malformed("an entry is not by client number")
-    return {int(key): value for key, value in words.items()}
+def by_client(entry: Any) -> dict[int, Any]:
+    if not isinstance(entry, dict) or not all(key.isdigit() for key in entry):
+        raise Malformed("an entry's keys are not client numbers")
+    return {int(key): value for key, value in entry.items()}
 
 
-NOTHING = type(None)
-ORDER = {
-    "work": (str,), "round": (int,), "state_round": (int, NOTHING), "keep_round": (int, NOTHING), "evaluate": (bool,),
+NONE = type(None)
+ORDER_FIELDS = {
+    "work": (str,), "round": (int,), "state_round": (int, NONE), "keep_round": (int, NONE), "evaluate": (bool,),
     "final": (bool,), "vector": (str,), "integers": (dict,), "messages": (dict,),
 }  # fmt: skip
-REPLY = {
-    "work": (str,), "round": (int,), "seconds": (float, int), "metrics": (dict,), "failure": (dict,), "n": (int,),
-    "steps": (int,), "effective_steps": (float, int, NOTHING), "loss": (float, NOTHING), "last": (float, NOTHING), "stateful": (bool,),
-    "vector": (str,), "integers": (dict,), "messages": (dict,),
+TRAINING_FIELDS = {
+    "n": (int,), "steps": (int,), "effective_steps": (float, int, NONE), "loss": (float, NONE), "last": (float, NONE),
+    "stateful": (bool,), "vector": (str,), "integers": (dict,), "messages": (dict,),
 }  # fmt: skip
-TRAINED = ("n", "steps", "effective_steps", "loss", "last", "stateful", "vector", "integers", "messages")
+COMMON_FIELDS = {"work": (str,), "round": (int,), "seconds": (float, int), "metrics": (dict,)}
+REPLY_FIELDS = {**COMMON_FIELDS, "failure": (dict,), **TRAINING_FIELDS}
 
 
 def unpack_orders(
     envelope: Envelope, plan: Plan, initial: torch.Tensor, integers: Integers, client: int
 ) -> list[Order]:
-    """At the site. Private entries are Θ⁰'s until the client's own take their place."""
-    reader, orders = Decoder(envelope, plan, integers), []
-    for words in envelope.head["orders"]:
-        fields(words, ORDER)
+    """At the site. Private entries are those of Θ⁰ until the client's own replace them."""
+    decoder, orders = Decoder(envelope, plan, integers), []
+    for entry in envelope.head["orders"]:
+        check_fields(entry, ORDER_FIELDS)
         messages = {
-            part.key: reader.message(part.downlink, words["messages"][part.key], initial)
-            for part in plan.method.parts if part.key in words["messages"]
-        }  # fmt: skip
+            part.key: decoder.message(part.downlink, entry["messages"][part.key], initial)
+            for part in plan.method.parts
+            if part.key in entry["messages"]
+        }
         orders.append(
-            Order(words["work"], words["round"], client, reader.vector(words["vector"], initial),
-                  {**integers, **reader.integers(words["integers"])}, messages, words["state_round"], words["keep_round"],
-                  evaluate_on=("own",) if words["evaluate"] else (), data="final" if words["final"] else "global")
-        )  # fmt: skip
+            Order(
+                entry["work"],
+                entry["round"],
+                client,
+                decoder.vector(entry["vector"], initial),
+                {**integers, **decoder.integers(entry["integers"])},
+                messages,
+                entry["state_round"],
+                entry["keep_round"],
+                evaluate_on=("own",) if entry["evaluate"] else (),
+                data="final" if entry["final"] else "global",
+            )
+        )
     return orders
 
 
 def unpack_replies(
-    envelope: Envelope, orders: Sequence[Order], plan: Plan, integers: Integers, most: int, norm: float
+    envelope: Envelope, orders: Sequence[Order], plan: Plan, integers: Integers, max_samples: int, norm: float
 ) -> list[Reply]:
-    """At the server, in the order of the orders. `most` is the sample count of the roll call."""
-    fields(envelope.head, {"kind": (str,), "site": (str,), "replies": (list,)})
-    words = envelope.head["replies"]
-    if len(words) != len(orders):
-        raise Malformed(f"{len(words)} answers came to {len(orders)} orders")
-    reader = Decoder(envelope, plan, integers)
-    return [unpack_reply(reader, word, order, most, norm) for word, order in zip(words, orders, strict=True)]
+    """At the server: one reply per order, in the same sequence. `max_samples` is the handshake's sample count."""
+    check_fields(envelope.head, {"kind": (str,), "site": (str,), "replies": (list,)})
+    entries = envelope.head["replies"]
+    if len(entries) != len(orders):
+        raise Malformed(f"there are {len(entries)} replies to {len(orders)} orders")
+    decoder = Decoder(envelope, plan, integers)
+    return [
+        unpack_reply(decoder, entry, order, max_samples, norm) for entry, order in zip(entries, orders, strict=True)
+    ]
 
 
-def unpack_reply(reader: Decoder, words: Any, order: Order, most: int, norm: float) -> Reply:
-    plan = reader.plan
-    fields(words, REPLY, optional=("failure", *TRAINED))
-    if words["work"] != order.work or words["round"] != order.round:
+def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, norm: float) -> Reply:
+    check_fields(entry, REPLY_FIELDS, optional=("failure", *TRAINING_FIELDS))
+    if entry["work"] != order.work or entry["round"] != order.round:
         raise Malformed(
-            f"the answer is for {words['work']} in round {words['round']}, not {order.work} in {order.round}"
+            f"the reply is for {entry['work']} in round {entry['round']}, not {order.work} in {order.round}"
         )
-    reply = Reply(order.round, order.client, seconds=float(words["seconds"]), metrics=checked_metrics(words["metrics"]))
-    if "failure" in words:
-        failure = fields(words["failure"], {"kind": (str,), "detail": (str,)})
-        kind = failure["kind"] if failure["kind"] in KINDS else "malformed"
-        reply.failure = Failure(kind, failure["detail"][:LONGEST])
+    reply = Reply(order.round, order.client, seconds=float(entry["seconds"]), metrics=checked_metrics(entry["metrics"]))
+    if "failure" in entry:
+        failure = check_fields(entry["failure"], {"kind": (str,), "detail": (str,)})
+        kind = failure["kind"] if failure["kind"] in FAILURE_KINDS else "malformed"
+        reply.failure = Failure(kind, failure["detail"][:MAX_TEXT])
         return reply
     if order.work != "train":
         return reply
-    fields(words, {name: REPLY[name] for name in (*TRAINED, "work", "round", "seconds", "metrics")})
-    if not 0 <= words["n"] <= most or words["steps"] < 0:
+    check_fields(entry, {**COMMON_FIELDS, **TRAINING_FIELDS})
+    if not 0 <= entry["n"] <= max_samples or entry["steps"] < 0:
         raise Malformed(
-            f"it counts {words['n']} samples and {words['steps']} steps; at the roll call there were {most}"
+            f"it counts {entry['n']} samples and {entry['steps']} steps; at the handshake it had {max_samples} samples"
         )
-    reply.n, reply.steps, reply.stateful = words["n"], words["steps"], words["stateful"]
-    reply.effective_steps = words["effective_steps"]
-    reply.loss, reply.last = (math.nan if words[name] is None else words[name] for name in ("loss", "last"))
-    reply.integers = {**order.integers, **reader.integers(words["integers"])}
-    reply.vector = reader.vector(words["vector"], order.vector)
-    longest = norm * max(1.0, length(order.vector))
-    bounded("the update", reply.vector - order.vector, longest)
-    if strange := sorted(set(words["messages"]) - {part.key for part in plan.method.parts}):
-        raise Malformed(f"it has a message of {strange[0]!r}, which is no part of the method")
-    conceal: Callable[[torch.Tensor], torch.Tensor] = lambda vector: vector  # noqa: E731 - private entries are ours already
-    for part in plan.method.parts:
-        if part.key in words["messages"]:
-            message = reader.message(part.uplink, words["messages"][part.key], order.vector)
-            asked = order.server_messages.get(part.key, {})
-            reply.client_messages[part.key] = read(part.key, part.uplink, message, plan, conceal, asked)
-            for name, value in reply.client_messages[part.key].items():
-                if isinstance(value, torch.Tensor):  # at most a sum of gradients: an update over the learning rate
-                    bounded(f"{part.key}'s {name!r}", value, longest / min(1.0, plan.rate(order.round)))
+    reply.n, reply.steps, reply.stateful = entry["n"], entry["steps"], entry["stateful"]
+    reply.effective_steps = entry["effective_steps"]
+    reply.loss, reply.last = (math.nan if entry[name] is None else entry[name] for name in ("loss", "last"))
+    reply.integers = {**order.integers, **decoder.integers(entry["integers"])}
+    reply.vector = decoder.vector(entry["vector"], order.vector)
+    max_norm = norm * max(1.0, norm_of(order.vector))
+    check_norm("the update", reply.vector - order.vector, max_norm)
+    reply.client_messages = unpack_messages(decoder, entry["messages"], order, max_norm)
     return reply
 
 
-def checked_metrics(words: Any) -> dict[str, dict[str, float]]:
-    for data, found in words.items():
-        if data not in ("own", "G") or not isinstance(found, dict) or len(found) > MOST_METRICS:
-            raise Malformed(f"it evaluates on {data[:40]!r}")
-        for name, value in found.items():
-            if not METRIC.fullmatch(name) or isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise Malformed(f"it judges by {name[:40]!r}")
-    return {data: {name: float(value) for name, value in found.items()} for data, found in words.items()}
+def unpack_messages(
+    decoder: Decoder, entries: dict[str, Any], order: Order, max_norm: float
+) -> dict[str, dict[str, Any]]:
+    """A training reply's messages by part, each read as its part declared it."""
+    plan, messages = decoder.plan, dict[str, dict[str, Any]]()
+    if unknown := sorted(set(entries) - {part.key for part in plan.method.parts}):
+        raise Malformed(f"it has a message of {unknown[0]!r}, which is no part of the method")
+    for part in plan.method.parts:
+        if part.key in entries:
+            message = decoder.message(part.uplink, entries[part.key], order.vector)
+            server_message = order.server_messages.get(part.key, {})
+            messages[part.key] = read(part.key, part.uplink, message, plan, unchanged, server_message)
+            for name, value in messages[part.key].items():
+                if isinstance(value, torch.Tensor):  # at most a sum of gradients: an update over the learning rate
+                    check_norm(f"{part.key}'s {name!r}", value, max_norm / min(1.0, plan.rate(order.round)))
+    return messages
 
 
-def bounded(what: str, vector: torch.Tensor, longest: float) -> None:
-    """Non-finite values are left to the quarantine, which names them."""
-    size = length(vector)
-    if math.isfinite(size) and size > longest:
-        raise Malformed(f"{what} has the norm {size:.3g}; at most {longest:.3g} is accepted")
+def unchanged(vector: torch.Tensor) -> torch.Tensor:
+    """No private entries to conceal: they never travel, so they are the server's already."""
+    return vector
 
 
-def length(vector: torch.Tensor) -> float:
+def checked_metrics(entry: Any) -> dict[str, dict[str, float]]:
+    for data, metrics in entry.items():
+        if data not in ("own", "G") or not isinstance(metrics, dict) or len(metrics) > MAX_METRICS:
+            raise Malformed(f"it has metrics on {data[:40]!r}, which is not evaluated")
+        for name, value in metrics.items():
+            if not METRIC_NAME.fullmatch(name) or isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise Malformed(f"its metric {name[:40]!r} is not a name with a number")
+    return {data: {name: float(value) for name, value in metrics.items()} for data, metrics in entry.items()}
+
+
+def check_norm(what: str, vector: torch.Tensor, max_norm: float) -> None:
+    """Refuse a vector that is too long. Non-finite values pass: the quarantine reports them."""
+    size = norm_of(vector)
+    if math.isfinite(size) and size > max_norm:
+        raise Malformed(f"{what} has the norm {size:.3g}; at most {max_norm:.3g} is accepted")
+
+
+def norm_of(vector: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(torch.nan_to_num(vector, posinf=0.0, neginf=0.0).double()))

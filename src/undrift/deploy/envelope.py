@@ -1,6 +1,6 @@
-"""A parcel: one JSON object and named arrays, which is all that ever crosses the border.
+"""An envelope: one JSON object and named arrays. Nothing else travels between the server and a site.
 
-Arrays are raw little-endian bytes whose number must fit the shape they claim; nothing is unpickled.
+Arrays are raw little-endian bytes. Their number must fit the declared shape, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from undrift.contract.declare import Malformed
 
-LONGEST = 500  # characters of a sentence from the other side
+MAX_TEXT = 500  # characters kept of a sentence from the other side
 DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtype("<i8")}
 
 
@@ -31,7 +31,7 @@ class Envelope:
         return json.dumps(self.head, sort_keys=True, allow_nan=False)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes by name: what a site's log says, and what the server counts."""
+        """Bytes by name, as a site logs them and the server counts them."""
         return {"header": len(self.text.encode()), **{name: len(raw(t)) for name, t in self.arrays.items()}}
 
     @property
@@ -43,8 +43,8 @@ def raw(tensor: torch.Tensor) -> bytes:
     return tensor.numpy().astype(DTYPES[str(tensor.dtype).removeprefix("torch.")], copy=False).tobytes()
 
 
-def opened(text: str, arrays: Mapping[str, tuple[str, Sequence[int], bytes]]) -> Envelope:
-    """A parcel from what came over the wire: (dtype, shape, bytes) by name."""
+def parse_envelope(text: str, arrays: Mapping[str, tuple[str, Sequence[int], bytes]]) -> Envelope:
+    """An envelope from received data: the header's text, and (dtype, shape, bytes) by name."""
 
     def refuse(constant: str) -> Any:
         raise Malformed(f"the header holds {constant}")
@@ -65,18 +65,18 @@ def opened(text: str, arrays: Mapping[str, tuple[str, Sequence[int], bytes]]) ->
     return Envelope(head, tensors)
 
 
-def fields(words: Any, kinds: Mapping[str, tuple[type, ...]], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Exactly these names with these types."""
-    if not isinstance(words, dict):
-        raise Malformed(f"{type(words).__name__} came where an object belongs")
-    if strange := sorted(set(words) - set(kinds)):
-        raise Malformed(f"it has {strange[0]!r}, which nobody asked for")
+def check_fields(entry: Any, kinds: Mapping[str, tuple[type, ...]], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """The entry, if it is an object with exactly these fields of these types. Otherwise `Malformed`."""
+    if not isinstance(entry, dict):
+        raise Malformed(f"an entry is {type(entry).__name__}, not an object")
+    if unexpected := sorted(set(entry) - set(kinds)):
+        raise Malformed(f"the field {unexpected[0]!r} is not expected")
     for name, kind in kinds.items():
-        if name not in words:
+        if name not in entry:
             if name in optional:
                 continue
-            raise Malformed(f"it lacks {name!r}")
-        value = words[name]
+            raise Malformed(f"the field {name!r} is missing")
+        value = entry[name]
         if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-            raise Malformed(f"{name} is {type(value).__name__}")
-    return words
+            raise Malformed(f"the field {name!r} has type {type(value).__name__}")
+    return entry

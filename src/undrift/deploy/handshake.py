@@ -1,9 +1,10 @@
-"""Who is there. A site is known by its name in the operator's list, never by Flower's node ids.
+"""The handshake: which sites are connected. A site is identified by its name in the operator's list, never by Flower's
+node id.
 
-Every node that appears is called once (again when its SuperNode was restarted). It answers with its name, its numbers of
-samples, its label names and its layout; what differs from the server's is refused with a sentence, and the federation
-goes on without that site. A node that was registered under a name may only speak for that site; two nodes that both
-claim one site: the one that answered first keeps it while it is connected.
+The server sends one request to every node that connects, and another when its SuperNode was restarted. The site replies
+with its name, its sample counts, its label names and its layout. If anything differs from the server's, the site is
+refused with a sentence and the federation continues without it. A node that was registered under a name may only speak
+for that site. If two nodes claim one site, the one that replied first keeps it while it is connected.
 """
 
 from __future__ import annotations
@@ -17,34 +18,36 @@ from typing import Any, Protocol
 import undrift
 from undrift.contract.declare import Malformed
 from undrift.deploy.codec import ArrayPacker
-from undrift.deploy.envelope import LONGEST, Envelope, fields
-from undrift.deploy.spec import Spec, method_words
+from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.spec import Spec, resolved_parts
 from undrift.experiment.setup import Setup
 
-ANSWER = {
+REPLY_FIELDS = {
     "kind": (str,), "site": (str,), "version": (str,), "n": (int,), "tests": (int,), "labels": (list,), "layout": (str,),
 }  # fmt: skip
+REFUSAL_FIELDS = {"kind": (str,), "site": (str,), "sentence": (str,)}
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connected node: the name it was registered under ("" without one) and since when it is connected."""
+    """A connected node: the name it was registered under ("" without one) and the time of its connection."""
 
     name: str
     since: str
 
 
-GONE = "its node went away before it answered"
+GONE = "its node disconnected before it replied"
 
 
 class Transport(Protocol):
-    """Who carries parcels. Where no answer will come, `fetch` gives the reason instead, `GONE` if nobody is there any more."""
+    """Carries envelopes. `send` returns a message id. `fetch` returns replies by message id, or the reason why no reply
+    will come (`GONE` if the node has disconnected)."""
 
-    pause: float  # seconds between two looks for answers
+    pause: float  # seconds between two calls of `fetch`
 
     def nodes(self) -> Mapping[int, Connection]: ...
     def send(self, node: int, envelope: Envelope, seconds: float) -> str | None: ...
-    def fetch(self, tickets: Collection[str]) -> Mapping[str, Envelope | str]: ...
+    def fetch(self, message_ids: Collection[str]) -> Mapping[str, Envelope | str]: ...
 
 
 @dataclass(frozen=True)
@@ -55,115 +58,120 @@ class ConnectedSite:
 
 
 class Handshake:
-    """The sites that are there now, and what to tell of those that are not."""
+    """The sites that are connected now, and the events about the others."""
 
-    def __init__(self, spec: Spec, transport: Transport, call: Envelope) -> None:
-        self.spec, self.transport, self.call = spec, transport, call
-        self.members: dict[str, ConnectedSite] = {}
-        self.said: list[tuple[str, str]] = []  # (kind of event, sentence)
-        self.tickets: dict[str, int] = {}  # calls that are out
-        self._called: dict[int, Connection] = {}
+    def __init__(self, spec: Spec, transport: Transport, request: Envelope) -> None:
+        self.spec, self.transport, self.request = spec, transport, request
+        self.sites: dict[str, ConnectedSite] = {}
+        self.pending_events: list[tuple[str, str]] = []  # (kind, sentence)
+        self._awaited: dict[str, int] = {}  # node by the id of a request without a reply
+        self._requested: dict[int, Connection] = {}
         self._online: Mapping[int, Connection] = {}
-        self._looked = -math.inf
+        self._listed_at = -math.inf
 
-    def look(self, fresh: float = 0.0) -> None:
-        """Call whoever is new, and hear whoever has answered; a list of nodes younger than `fresh` seconds will do."""
-        if time.monotonic() - self._looked >= fresh:
-            before, self._online, self._looked = self._online, self.transport.nodes(), time.monotonic()
-            if set(before) - set(self._online):  # somebody left: who was refused may try again
-                mine = {member.node for member in self.members.values()}
-                self._called = {node: seen for node, seen in self._called.items() if node in mine}
-        for node, seen in self._online.items():
-            if self._called.get(node) != seen:
-                ticket = self.transport.send(node, self.call, self.spec.deadline)
-                if ticket is not None:
-                    self._called[node], self.tickets[ticket] = seen, node
-        if self.tickets:
-            for ticket, found in self.transport.fetch(list(self.tickets)).items():
-                self.hear(self.tickets.pop(ticket), found)
+    def poll(self, max_age: float = 0.0) -> None:
+        """Send requests to new nodes and handle replies. A node list younger than `max_age` seconds is reused."""
+        if time.monotonic() - self._listed_at >= max_age:
+            before, self._online, self._listed_at = self._online, self.transport.nodes(), time.monotonic()
+            if set(before) - set(self._online):  # a node disconnected: refused nodes may try again
+                accepted = {site.node for site in self.sites.values()}
+                self._requested = {node: c for node, c in self._requested.items() if node in accepted}
+        for node, connection in self._online.items():
+            if self._requested.get(node) != connection:
+                message_id = self.transport.send(node, self.request, self.spec.deadline)
+                if message_id is not None:
+                    self._requested[node], self._awaited[message_id] = connection, node
+        if self._awaited:
+            for message_id, reply in self.transport.fetch(list(self._awaited)).items():
+                self._handle_reply(self._awaited.pop(message_id), reply)
 
-    def wait(self, seconds: float, enough: int | None = None) -> None:
-        """Until everybody listed is there (or `enough` of those who train), or the time is over."""
+    def wait_for_sites(self, seconds: float, enough: int | None = None) -> None:
+        """Wait until all listed sites (or `enough` of those that train) are connected, for at most `seconds`."""
         until = time.monotonic() + seconds
         while True:
-            self.look()
-            here = self.here()
-            if len(here) == len(self.spec.everybody) or (
-                enough is not None and len(here & set(self.spec.sites)) >= enough
-            ):
+            self.poll()
+            connected = self.connected()
+            if len(connected) == len(self.spec.all_sites):
+                return
+            if enough is not None and len(connected & set(self.spec.sites)) >= enough:
                 return
             if time.monotonic() >= until:
                 return
             time.sleep(self.transport.pause)
 
-    def here(self) -> set[str]:
-        return {site for site, member in self.members.items() if member.node in self._online}
+    def connected(self) -> set[str]:
+        return {name for name, site in self.sites.items() if site.node in self._online}
 
-    def node(self, site: str) -> int | None:
-        member = self.members.get(site)
-        return member.node if member is not None and member.node in self._online else None
+    def node(self, name: str) -> int | None:
+        site = self.sites.get(name)
+        return site.node if site is not None and site.node in self._online else None
 
-    def again(self, site: str) -> None:
-        """A site that says it does not know this run is called again."""
-        if site in self.members:
-            self._called.pop(self.members.pop(site).node, None)
+    def repeat(self, name: str) -> None:
+        """Send the request again to a site that does not know this run."""
+        if name in self.sites:
+            self._requested.pop(self.sites.pop(name).node, None)
 
-    def hear(self, node: int, found: Envelope | str) -> None:
-        seen = self._called.get(node, Connection("", ""))
+    def _handle_reply(self, node: int, reply: Envelope | str) -> None:
+        connection = self._requested.get(node, Connection("", ""))
         try:
-            self.admit(node, seen, found)
-        except Malformed as wrong:
-            who = claimed(found) or seen.name or f"node {node}"
-            self.members = {site: member for site, member in self.members.items() if member.node != node}
-            self.said.append(("refused", f"{who} was refused: {wrong}"))
+            self._accept(node, connection, reply)
+        except Malformed as error:
+            name = claimed_name(reply) or connection.name or f"node {node}"
+            self.sites = {known: site for known, site in self.sites.items() if site.node != node}
+            self.pending_events.append(("refused", f"{name} was refused: {error}"))
 
-    def admit(self, node: int, seen: Connection, found: Envelope | str) -> None:
-        if isinstance(found, str):
-            raise Malformed(found)
-        if found.head.get("kind") == "refusal":
-            raise Malformed(
-                str(fields(found.head, {"kind": (str,), "site": (str,), "sentence": (str,)})["sentence"])[:LONGEST]
+    def _accept(self, node: int, connection: Connection, reply: Envelope | str) -> None:
+        """Check a reply and register its site. A reply that does not fit is `Malformed`."""
+        if isinstance(reply, str):
+            raise Malformed(reply)
+        if reply.head.get("kind") == "refusal":
+            raise Malformed(str(check_fields(reply.head, REFUSAL_FIELDS)["sentence"])[:MAX_TEXT])
+        head, request = check_fields(reply.head, REPLY_FIELDS), self.request.head
+        name = head["site"]
+        if name not in self.spec.all_sites:
+            raise Malformed(f"there is no site {name[:40]!r} in the list {', '.join(self.spec.all_sites)}")
+        if connection.name and connection.name != name:
+            raise Malformed(f"its key is registered for {connection.name}, not for {name}")
+        if head["version"] != request["version"]:
+            raise Malformed(f"it has undrift {head['version'][:20]}, the server {request['version']}")
+        if head["labels"] != request["labels"]:
+            raise Malformed(f"its labels are {head['labels']}, the server's {request['labels']}"[:MAX_TEXT])
+        if head["layout"] != request["layout"]:
+            raise Malformed("its model's layout differs from the server's")
+        if head["n"] < (name in self.spec.sites) or head["tests"] < 0:
+            raise Malformed(f"it has {head['n']} training samples")
+        known = self.sites.get(name)
+        if known is not None and known.node != node and known.node in self._online:
+            raise Malformed(f"another connected node speaks for {name}")
+        if known is None or known.n != head["n"]:
+            self.pending_events.append(
+                ("joined", f"{name} joined with {head['n']} training and {head['tests']} test samples")
             )
-        answer, call = fields(found.head, ANSWER), self.call.head
-        site = answer["site"]
-        if site not in self.spec.everybody:
-            raise Malformed(f"there is no site {site[:40]!r} in the list {', '.join(self.spec.everybody)}")
-        if seen.name and seen.name != site:
-            raise Malformed(f"its key is registered for {seen.name}, not for {site}")
-        if answer["version"] != call["version"]:
-            raise Malformed(f"it has undrift {answer['version'][:20]}, the server {call['version']}")
-        if answer["labels"] != call["labels"]:
-            raise Malformed(f"its labels are {answer['labels']}, the server's {call['labels']}"[:LONGEST])
-        if answer["layout"] != call["layout"]:
-            raise Malformed("its model is not laid out as the server's")
-        if answer["n"] < (site in self.spec.sites) or answer["tests"] < 0:
-            raise Malformed(f"it has {answer['n']} training samples")
-        other = self.members.get(site)
-        if other is not None and other.node != node and other.node in self._online:
-            raise Malformed(f"another node that is connected speaks for {site}")
-        if other is None or other.n != answer["n"]:
-            self.said.append(
-                ("joined", f"{site} is there with {answer['n']} training and {answer['tests']} test samples")
-            )
-        self.members[site] = ConnectedSite(node, answer["n"], answer["tests"])
+        self.sites[name] = ConnectedSite(node, head["n"], head["tests"])
 
     def events(self) -> list[tuple[str, str]]:
-        said, self.said = self.said, []
-        return said
+        """The events since the last call."""
+        events, self.pending_events = self.pending_events, []
+        return events
 
 
-def claimed(found: Envelope | str) -> str:
-    site = "" if isinstance(found, str) else found.head.get("site", "")
-    return site[:40] if isinstance(site, str) else ""
+def claimed_name(reply: Envelope | str) -> str:
+    name = "" if isinstance(reply, str) else reply.head.get("site", "")
+    return name[:40] if isinstance(name, str) else ""
 
 
-def calling(spec: Spec, setup: Setup, run: str, session: int) -> Envelope:
-    """The call: what this side has, and Θ⁰."""
+def handshake_request(spec: Spec, setup: Setup, run: str, session: int) -> Envelope:
+    """The request: what the server has, and Θ⁰. Its kind is "roll", as left.jsonl names it."""
     packer = ArrayPacker()
     head: dict[str, Any] = {
-        "kind": "roll", "run": run, "session": session, "version": undrift.__version__, "parts": method_words(setup),
-        "layout": setup.plan.layout.signature, "labels": list(spec.labels),
+        "kind": "roll",
+        "run": run,
+        "session": session,
+        "version": undrift.__version__,
+        "parts": resolved_parts(setup),
+        "layout": setup.plan.layout.signature,
+        "labels": list(spec.labels),
         "initial": packer.add("initial", setup.runtime.initial),
         "integers": {name: packer.add(name, value.long()) for name, value in setup.runtime.model.integers().items()},
-    }  # fmt: skip
+    }
     return Envelope(head, packer.arrays)

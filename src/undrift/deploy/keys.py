@@ -1,7 +1,7 @@
-"""A private certificate authority, the SuperLink's certificate and one key pair per site, for trying a deployment out.
+"""Trial keys: a private certificate authority, the SuperLink's certificate and one key pair per site.
 
-In earnest every site makes its own key (`ssh-keygen -t ecdsa -b 384`) and sends only the public half, and the
-certificate comes from whoever issues yours.
+In production every site makes its own key (`ssh-keygen -t ecdsa -b 384`) and sends only the public half, and the
+certificate comes from your organisation's certificate authority.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ def make(app: Path, hosts: list[str]) -> Path:
     """`keys/` in the app's folder: ca.crt, server.crt, server.key, SITE and SITE.pub."""
     folder = app / "keys"
     if folder.exists():
-        raise BadRequest(f"{folder} is there already; remove it to make new keys")
-    sites = spec.read(app).everybody
+        raise BadRequest(f"{folder} exists already; remove it to make new keys")
+    sites = spec.read(app).all_sites
     folder.mkdir(mode=0o700)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    issuer = name_of("Undrift trial CA")
-    root = signed(issuer, issuer, authority.public_key(), authority, [(x509.BasicConstraints(True, 0), True), SIGNS])
+    issuer = common_name("Undrift trial CA")
+    root = signed(
+        issuer, issuer, authority.public_key(), authority, [(x509.BasicConstraints(True, 0), True), SIGNS_CERTIFICATES]
+    )
     names = x509.SubjectAlternativeName([address(host) for host in hosts])
-    leaf = signed(name_of(hosts[0]), issuer, server.public_key(), authority, [(names, False)])
+    leaf = signed(common_name(hosts[0]), issuer, server.public_key(), authority, [(names, False)])
     for name, certificate in (("ca.crt", root), ("server.crt", leaf)):
         (folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     write_key(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
@@ -45,7 +47,7 @@ def make(app: Path, hosts: list[str]) -> Path:
     return folder
 
 
-SIGNS = (
+SIGNS_CERTIFICATES = (
     x509.KeyUsage(
         digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
         key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
@@ -54,7 +56,7 @@ SIGNS = (
 )  # fmt: skip
 
 
-def name_of(text: str) -> x509.Name:
+def common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
@@ -68,12 +70,16 @@ def address(host: str) -> x509.GeneralName:
 def signed(subject, issuer, key, by, extensions):  # type: ignore[no-untyped-def]
     now = datetime.datetime.now(datetime.UTC)
     builder = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=365))
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=365))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), critical=False)
-    )  # fmt: skip
+    )
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     return builder.sign(by, hashes.SHA256())
@@ -91,4 +97,4 @@ def main(app: Path) -> None:
     except BadRequest as error:
         print(f"undrift: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    print(f"keys for trying it are in {folder}; none of them may be used in earnest")
+    print(f"trial keys are in {folder}; do not use them in production")

@@ -1,4 +1,4 @@
-"""The server's half: a run with its folder, begun or gone on with, whatever ended it before."""
+"""The server's side: starts a run in its folder, or resumes it if it was interrupted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
-from undrift.deploy.handshake import Handshake, Transport, calling
-from undrift.deploy.sites import Sites
-from undrift.deploy.spec import Spec, at_server
+from undrift.deploy.handshake import Handshake, Transport, handshake_request
+from undrift.deploy.sites import SitesEngine
+from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.result import Result
@@ -33,198 +33,205 @@ from undrift.round.loop import Loop
 from undrift.store.run_store import RunStore, written
 from undrift.store.server_state import ServerState
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def say_it(text: str) -> None:
+def log_to_stderr(text: str) -> None:
     print(f"undrift: {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the first roll call found; fixed for the whole run and kept in `roll.json`."""
+class RunInfo:
+    """The result of the first handshake, kept in `roll.json`. Only `sessions` changes during the run."""
 
     run: str  # names the run at the sites
     sessions: int  # how often the server was started on it
-    sizes: dict[str, int]  # training samples by site, 0 for one that was not there
+    sizes: dict[str, int]  # training samples by site, 0 for a site that was absent
 
-    def keep(self, folder: Path) -> Facts:
+    def save(self, folder: Path) -> RunInfo:
         written(folder / "roll.json", json.dumps(vars(self), indent=1).encode())
         return self
 
     @staticmethod
-    def of(folder: Path) -> Facts:
-        return Facts(**json.loads((folder / "roll.json").read_text()))
+    def load(folder: Path) -> RunInfo:
+        return RunInfo(**json.loads((folder / "roll.json").read_text()))
 
 
-def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], say: Say = say_it) -> Result:
-    """Begin the run in the folder `out`, or go on with it where one is there."""
-    spec = specs.changed(spec, config)
+def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: Log = log_to_stderr) -> Result:
+    """Start the run in the folder `out`, or resume the one that is there."""
+    spec = specs.with_overrides(spec, config)
     if not config.get("out"):
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
     folder = Path(str(config["out"])).expanduser().resolve()
-    test = own_test(spec, config)
+    test_set = load_test_set(spec, config)
     if (folder / "roll.json").exists():
-        return go_on(spec, transport, folder, test, say)
-    return begin(spec, transport, folder, test, say)
+        return resume_run(spec, transport, folder, test_set, log)
+    return start_run(spec, transport, folder, test_set, log)
 
 
-def begin(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
-    if folder.exists() and any(path.name not in OURS for path in folder.iterdir()):
-        raise BadRequest(f"{folder} is taken by something that is not a run of a deployment; choose another out")
-    provisional = spec.setup(at_server(spec, [1] * len(spec.sites), test))
+def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Rows | None, log: Log) -> Result:
+    if folder.exists() and any(path.name not in RUN_FILES for path in folder.iterdir()):
+        raise BadRequest(f"{folder} holds files that are not a deployment's run; choose another out")
+    provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
     for sentence in provisional.notices:
-        say(f"note: {sentence}")
+        log(f"note: {sentence}")
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
-        handshake = Handshake(spec, transport, calling(spec, provisional, run, 1))
-        say(f"roll call: waiting up to {spec.wait:g} s for {', '.join(spec.everybody)}")
-        handshake.wait(spec.wait)
-        called(handshake, store, 0, say)
-        here = handshake.here() & set(spec.sites)
-        if len(here) < spec.needed(len(spec.sites)):
+        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1))
+        log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
+        handshake.wait_for_sites(spec.wait)
+        record_handshake(handshake, store, 0, log)
+        connected = handshake.connected() & set(spec.sites)
+        needed = spec.needed(len(spec.sites))
+        if len(connected) < needed:
             raise RunFailed(
-                f"{len(here)} of {len(spec.sites)} sites answered the roll call and {spec.needed(len(spec.sites))} are "
-                "needed; start the run again when they are there"
+                f"{len(connected)} of {len(spec.sites)} sites completed the handshake and {needed} are needed; "
+                "start the run again when they are connected"
             )
-        sizes = {site: handshake.members[site].n if site in here else 0 for site in spec.sites}
-        facts = Facts(run, 1, sizes)
-        setup = spec.setup(at_server(spec, list(sizes.values()), test))
-        values = {
+        sizes = {site: handshake.sites[site].n if site in connected else 0 for site in spec.sites}
+        info = RunInfo(run, 1, sizes)
+        setup = spec.setup(server_federation(spec, list(sizes.values()), test_set))
+        options = {
             name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
         }
-        (folder / "run.toml").write_text(tomli_w.dumps({**values, "about": provenance(setup), "deploy": spec.words()}))
-        facts.keep(folder)
-        return rounds(spec, setup, handshake, store, facts, None, say)
+        run_toml = {**options, "about": provenance(setup), "deploy": spec.deploy_table()}
+        (folder / "run.toml").write_text(tomli_w.dumps(run_toml))
+        info.save(folder)
+        return run_rounds(spec, setup, handshake, store, info, None, log)
     finally:
         store.close()
 
 
-OURS = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl")
+RUN_FILES = (
+    "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
+)  # fmt: skip
 
 
-def go_on(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
-    facts = Facts.of(folder)
+def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Rows | None, log: Log) -> Result:
+    info = RunInfo.load(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
-        raise BadRequest(f"{folder} holds a run with other sites or labels; choose another out for a new one")
-    setup = rebuild_setup(folder, None, at_server(spec, list(facts.sizes.values()), test), None, spec.options.rounds)
-    if specs.method_words(setup) != specs.method_words(spec.setup(setup.federation)):
+        raise BadRequest(f"{folder} holds a run with other sites or labels; choose another out for a new run")
+    federation = server_federation(spec, list(info.sizes.values()), test_set)
+    setup = rebuild_setup(folder, None, federation, None, spec.options.rounds)
+    if specs.resolved_parts(setup) != specs.resolved_parts(spec.setup(setup.federation)):
         raise BadRequest(
             f"{folder} holds a run of {setup.method.name}, which is not this app's method; choose another out"
         )
     store = open_store(folder, setup)
     try:
-        facts = replace(facts, sessions=facts.sessions + 1).keep(folder)
-        server_state, said = store.restore()
-        for sentence in said:
+        info = replace(info, sessions=info.sessions + 1).save(folder)
+        server_state, damaged = store.restore()
+        for sentence in damaged:
             store.record.event(server_state.round, None, "fallback", sentence)
         store.record.event(
             server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
         )
-        say(f"going on with round {server_state.round} of {setup.plan.rounds} in {folder}")
-        handshake = Handshake(spec, transport, calling(spec, setup, facts.run, facts.sessions))
-        handshake.wait(spec.wait)
-        called(handshake, store, server_state.round, say)
-        return rounds(spec, setup, handshake, store, facts, server_state, say)
+        log(f"resuming at round {server_state.round} of {setup.plan.rounds} in {folder}")
+        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions))
+        handshake.wait_for_sites(spec.wait)
+        record_handshake(handshake, store, server_state.round, log)
+        return run_rounds(spec, setup, handshake, store, info, server_state, log)
     finally:
         store.close()
 
 
-def called(handshake: Handshake, store: RunStore, round: int, say: Say) -> None:
-    """The outcome of a roll call, in the record and on the screen: who is there, who was refused, who never answered."""
-    for site in sorted(set(handshake.spec.everybody) - handshake.here()):
-        handshake.said.append(("absent", f"{site} did not answer the roll call"))
+def record_handshake(handshake: Handshake, store: RunStore, round: int, log: Log) -> None:
+    """Record and log which sites joined, were refused or did not reply."""
+    for site in sorted(set(handshake.spec.all_sites) - handshake.connected()):
+        handshake.pending_events.append(("absent", f"{site} did not complete the handshake"))
     for kind, sentence in handshake.events():
         store.record.event(round, None, kind, sentence)
-        say(sentence)
+        log(sentence)
 
 
-def rounds(
+def run_rounds(
     spec: Spec,
     setup: Setup,
     handshake: Handshake,
     store: RunStore,
-    facts: Facts,
+    info: RunInfo,
     server_state: ServerState | None,
-    say: Say,
+    log: Log,
 ) -> Result:
+    """Run from `server_state` (None: from Θ⁰) to the last round."""
     assert store.folder is not None
-    words = {"run": facts.run, "session": facts.sessions}
-    engine = Sites(spec, handshake, setup.runtime, store.states, words, store.folder / "border.jsonl")
+    run_fields = {"run": info.run, "session": info.sessions}
+    engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields, store.folder / "border.jsonl")
     evaluator = SiteEvaluator(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )
-    heard = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    loop = setup.loop(engine, store, LogCallback(say, store, heard), evaluator)
-    say(
-        f"{setup.method.name}: {setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers); {engine.plan_line}"
-    )
+    last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+    loop = setup.loop(engine, store, LogCallback(log, store, last_event), evaluator)
+    model = f"{setup.model_name} ({setup.plan.layout.n:,} numbers)"
+    log(f"{setup.method.name}: {setup.plan.rounds} rounds, {model}; {engine.plan_line}")
     with one_thread():
         if server_state is None:
             server_state = loop.begin()
         else:
-            owe(loop, evaluator, store, server_state)
+            evaluate_last_round(loop, evaluator, store, server_state)
         try:
             server_state = loop.run(server_state)
-        except RunFailed:  # what the unfinished round saw is history too
-            done = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+        except RunFailed:  # the unfinished round's events belong in the record
+            finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
             for kind, sentence in engine.events():
-                store.record.event(done, None, kind, sentence)
+                store.record.event(finished, None, kind, sentence)
             raise
     export(setup, store, server_state)
-    say(f"finished after round {server_state.round}; kept in {store.folder}")
+    log(f"finished after round {server_state.round}; saved in {store.folder}")
     return Result(setup, store, server_state)
 
 
-def owe(loop: Loop, evaluator: SiteEvaluator, store: RunStore, server_state: ServerState) -> None:
-    """A run that is gone on with still owes the judgements of its last round, if they had not come in."""
+def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, server_state: ServerState) -> None:
+    """Request the last round's L1 metrics again if they had not arrived when the server stopped."""
     round = server_state.round - 1
-    done = store.record.all("SELECT COUNT(*) FROM metrics WHERE round = ? AND stage = 'L1'", (round,))[0][0]
-    if round < 0 or done or not evaluator.is_due(round):
+    recorded = store.record.all("SELECT COUNT(*) FROM metrics WHERE round = ? AND stage = 'L1'", (round,))[0][0]
+    if round < 0 or recorded or not evaluator.is_due(round):
         return
     cohort = json.loads(store.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0][0])
-    rows = evaluator.arrived(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
-    with store.record.transaction():  # only after the last round do answers come at once
+    rows = evaluator.metrics_of(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
+    with store.record.transaction():  # rows arrive at once only after the last round
         store.record.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", rows)
 
 
 @dataclass
 class LogCallback(RunCallback):
-    """Says after each round what happened in it."""
+    """Logs every round and its events."""
 
-    say: Say
+    log: Log
     store: RunStore
-    heard: int = 0  # the last event that was said
+    last_event: int = 0  # row of the last event that was logged
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
-        self.say(f"round {round + 1}/{rounds}: {seconds:.1f} s{shown}")
+        self.log(f"round {round + 1}/{rounds}: {seconds:.1f} s{shown}")
         query = "SELECT rowid, kind, detail FROM events WHERE rowid > ? ORDER BY rowid"
-        for row, kind, detail in self.store.record.all(query, (self.heard,)):
-            self.heard = row
-            self.say(f"  {kind}: {detail}")
+        for row, kind, detail in self.store.record.all(query, (self.last_event,)):
+            self.last_event = row
+            self.log(f"  {kind}: {detail}")
 
 
-# ---- what the server itself has --------------------------------------------------------------------------------------
+# ---- the server's own data -----------------------------------------------------------------------------------------
 
 
-def own_test(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
-    """The server's own test set, from its own data.py (`-c 'data="PATH/data.py"'`), where `test()` returns (x, y)."""
+def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
+    """The server's own test set: what `test()` in its data.py (`-c 'data="PATH/data.py"'`) returns, as (x, y)."""
     if not config.get("data"):
         return None
-    from undrift.deploy.client import imported_file
+    from undrift.deploy.client import import_data_py
 
-    function = getattr(imported_file(Path(str(config["data"])).expanduser(), "the server"), "test", None)
+    function = getattr(import_data_py(Path(str(config["data"])).expanduser(), "the server"), "test", None)
     if not callable(function):
-        raise BadRequest("the server's data.py has no function test(); it returns (x, y)")
+        raise BadRequest("the server's data.py has no function test(); define one that returns (x, y)")
     x, y, _, _ = four(function(), "the server's test()")
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
-        raise BadRequest(f"the server's test() has labels outside 0…{len(spec.labels) - 1}")
+        raise BadRequest(
+            f"the server's test() returns labels outside 0…{len(spec.labels) - 1}; number its classes like LABELS"
+        )
     return images.stored(x), y
 
 
 def known_federation(folder: Path) -> Federation:
-    """The federation of a deployment's run, for looking at it afterwards."""
-    return at_server(specs.read(folder), list(Facts.of(folder).sizes.values()))
+    """The federation of a deployment's run, for loading the run afterwards."""
+    return server_federation(specs.read(folder), list(RunInfo.load(folder).sizes.values()))

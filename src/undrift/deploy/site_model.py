@@ -1,4 +1,4 @@
-"""What a deployment left at a site, opened without Flower and without the server: `ud.load(FOLDER)`."""
+"""Opens the models in a site's folder, without Flower and without the server: `ud.load(FOLDER)`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from undrift.federation.federation import Federation
 
 
 class SiteModel:
-    """`.model` is the global model, `.personal()` what this site holds, both as plain modules in eval mode."""
+    """`.model` is the global model, `.personal()` the site's personal model, both as plain modules in eval mode."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class SiteModel:
     @property
     def model(self) -> nn.Module:
         if self.about["private"]:
-            raise BadRequest("with private entries no global model exists; take the site's own with .personal()")
+            raise BadRequest("with private entries no global model exists; use .personal() for the site's own model")
         return self._module("model.safetensors")
 
     def personal(self) -> nn.Module:
@@ -39,8 +39,8 @@ class SiteModel:
     def _module(self, name: str) -> nn.Module:
         shape = tuple(self.about["shape"])
         rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
-        stand_in = Federation("site", rows, rows, [], self.about["labels"])
-        made, _ = build_module(from_keywords({"model": self.about["model"]}), stand_in)
+        placeholder = Federation("site", rows, rows, [], self.about["labels"])
+        made, _ = build_module(from_keywords({"model": self.about["model"]}), placeholder)
         module = copy.deepcopy(made)
         module(images.network_input(rows[0]))  # lazy layers get their shapes
         module.load_state_dict(read_tensors(self.folder / name))

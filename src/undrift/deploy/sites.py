@@ -1,7 +1,8 @@
-"""The engine of a deployment: orders go to the sites, replies come back, whoever is late or broken is left out by name.
+"""The engine of a deployment: sends orders to the sites and collects replies. A site that is late or fails is left out
+of the round, and the record names it.
 
-Judgements on arrival (stage L1) are not sent by themselves: a round costs seconds of polling and process start whatever
-the work, so they ride along with the next round's orders. Only those after the last round go out alone, and with them
+Stage L1 is not sent by itself: an exchange costs seconds of polling and process start whatever the work, so these
+orders are sent with the next round's training orders. Only those after the last round are sent alone, and with them
 every site gets its model.
 """
 
@@ -16,8 +17,8 @@ from typing import Any
 from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
 from undrift.deploy.codec import pack_orders, unpack_replies
-from undrift.deploy.envelope import Envelope, fields
-from undrift.deploy.handshake import GONE, Handshake
+from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
 from undrift.deploy.spec import Spec
 from undrift.round.client import serve
 from undrift.round.engine import Engine
@@ -25,34 +26,29 @@ from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 from undrift.store.states import States
 
-TRIES = 3  # of a round that misses its quorum, before the run ends (and can be gone on with)
-NODES_FRESH = 4.0  # seconds; who is connected is asked less often than who has answered
-PART = "deploy.flower"  # under which the engine's own notes are kept
+ATTEMPTS = 3  # at a round that misses its quorum, before the run ends (it can be resumed)
+NODE_LIST_AGE = 4.0  # seconds; the node list is fetched less often than replies
+PART = "deploy.flower"  # the part name of the engine's notes
+Replies = dict[tuple[int, str], Reply]  # by client and work
 
 
-class Sites(Engine):
+class SitesEngine(Engine):
     name = "flower"
 
     def __init__(
         self,
         spec: Spec,
         handshake: Handshake,
-        site: Runtime,
+        runtime: Runtime,
         states: States,
-        facts: dict[str, Any],
-        ledger: Path | None = None,
+        run_fields: dict[str, Any],
+        traffic_log: Path | None = None,
     ) -> None:
-        self.spec, self.handshake, self.transport, self.runtime, self.states = (
-            spec,
-            handshake,
-            handshake.transport,
-            site,
-            states,
-        )
-        self.plan, self.ledger = site.plan, ledger
-        self.facts = {**facts, "clients": site.plan.clients, "total": site.plan.total}
-        self.owed: dict[int, Order] = {}  # judgements that wait for the next exchange
-        self.brought: list[Reply] = []  # judgements that came with the last one
+        self.spec, self.handshake, self.transport = spec, handshake, handshake.transport
+        self.runtime, self.plan, self.states, self.traffic_log = runtime, runtime.plan, states, traffic_log
+        self.run_fields = {**run_fields, "clients": runtime.plan.clients, "total": runtime.plan.total}
+        self.deferred: dict[int, Order] = {}  # evaluations for the next exchange, by client
+        self.evaluation_replies: list[Reply] = []  # those that came with the last exchange
         self._events: list[tuple[str, str]] = []
         self.plan_line = (
             f"engine flower: {len(spec.sites)} sites, {spec.deadline:g} s for a round, quorum {spec.quorum}"
@@ -62,13 +58,13 @@ class Sites(Engine):
         for position, order in enumerate(orders):
             if order.work == "evaluate":
                 yield position, serve(self.runtime, order)  # on the server's own test set
-        later = [order for order in orders if order.work == "personalize"]
-        if later and later[0].round < self.plan.rounds:
-            self.owed.update({order.client: order for order in later})
-        elif later:
-            found = self.exchange({order.client: [order] for order in later})
+        evaluations = [order for order in orders if order.work == "personalize"]
+        if evaluations and evaluations[0].round < self.plan.rounds:
+            self.deferred.update({order.client: order for order in evaluations})
+        elif evaluations:
+            replies = self.exchange({order.client: [order] for order in evaluations})
             for position, order in enumerate(orders):
-                reply = found[order.client, "personalize"]
+                reply = replies[order.client, "personalize"]
                 if reply.failure is not None:
                     self._events.append((reply.failure.kind, f"{reply.failure.detail}; it did not get the final model"))
                 yield position, reply
@@ -76,110 +72,109 @@ class Sites(Engine):
             yield from enumerate(self.train(orders))
 
     def train(self, orders: Sequence[Order]) -> list[Reply]:
-        """One reply per order; a round that misses its quorum is tried again with those who did not answer."""
+        """One reply per order. A round that misses its quorum is repeated with the sites that did not reply."""
         needed = self.spec.needed(len(orders))
         replies: dict[int, Reply] = {}
-        self.brought = []
-        for left in reversed(range(TRIES)):
-            missing = [o for o in orders if o.client not in replies or silent(replies[o.client])]
-            envelopes = {client: [order] for client, order in self.owed.items()}
+        self.evaluation_replies = []
+        for attempts_left in reversed(range(ATTEMPTS)):
+            missing = [o for o in orders if o.client not in replies or is_silent(replies[o.client])]
+            by_client = {client: [order] for client, order in self.deferred.items()}
             for order in missing:
-                envelopes[order.client] = [*envelopes.get(order.client, []), order]
-            self.owed = {}
-            for (_, work), reply in self.exchange(envelopes).items():
+                by_client[order.client] = [*by_client.get(order.client, []), order]
+            self.deferred = {}
+            for (_, work), reply in self.exchange(by_client).items():
                 if work == "train":
                     replies[reply.client] = reply
                 elif reply.failure is None:
-                    self.brought.append(reply)
-            good = sum(reply.failure is None for reply in replies.values())
-            if good >= needed:
+                    self.evaluation_replies.append(reply)
+            usable = sum(reply.failure is None for reply in replies.values())
+            if usable >= needed:
                 break
             why = "; ".join(reply.failure.detail for reply in replies.values() if reply.failure is not None)
-            self._events.append(("quorum", f"{good} of {len(orders)} sites gave an answer, {needed} are needed: {why}"))
-            if left:
-                self.handshake.wait(self.spec.wait, enough=needed)
+            self._events.append(("quorum", f"{usable} of {len(orders)} sites replied, {needed} are needed: {why}"))
+            if attempts_left:
+                self.handshake.wait_for_sites(self.spec.wait, enough=needed)
         else:
             raise RunFailed(
-                f"round {orders[0].round} missed its quorum {TRIES} times ({good} of {len(orders)} sites answered, {needed} "
-                "are needed); start the run again when they are back, it goes on from here"
+                f"round {orders[0].round} missed its quorum {ATTEMPTS} times ({usable} of {len(orders)} sites replied, "
+                f"{needed} are needed); start the run again when they are back, it resumes here"
             )
         for reply in replies.values():
             if reply.stateful:
-                reply.state = {"site": self.spec.everybody[reply.client]}  # a receipt: the state itself is at the site
+                reply.state = {"site": self.spec.all_sites[reply.client]}  # a receipt: the state itself is at the site
         return [replies[order.client] for order in orders]
 
-    def exchange(self, envelopes: dict[int, list[Order]]) -> dict[tuple[int, str], Reply]:
-        """Send to whom it is for, wait until all have answered or the time is over, and look at every answer."""
-        self.handshake.look()
+    def exchange(self, by_client: dict[int, list[Order]]) -> Replies:
+        """Send the orders, wait until all sites have replied or the deadline has passed, and check every reply."""
+        self.handshake.poll()
         began = time.monotonic()
-        out: dict[str, int] = {}
-        found: dict[tuple[int, str], Reply] = {}
-        for client, orders in envelopes.items():
-            name = self.spec.everybody[client]
-            node = self.handshake.node(name)
-            envelope = pack_orders(orders, self.plan, **self.facts)
-            ticket = None if node is None else self.transport.send(node, envelope, self.spec.deadline)
-            if ticket is None:
-                found |= failures(orders, "absent", f"{name} is not connected")
+        replies: Replies = {}
+        awaited: dict[str, int] = {}  # client by message id
+        for client, orders in by_client.items():
+            site = self.spec.all_sites[client]
+            node = self.handshake.node(site)
+            envelope = pack_orders(orders, self.plan, **self.run_fields)
+            message_id = None if node is None else self.transport.send(node, envelope, self.spec.deadline)
+            if message_id is None:
+                replies |= failures(orders, "absent", f"{site} is not connected")
                 continue
-            self.log("down", name, orders[-1].round, envelope)
-            out[ticket] = client
-        while out:
-            for ticket, answer in self.transport.fetch(list(out)).items():
-                client = out.pop(ticket)
-                found |= self.received(client, envelopes[client], answer, time.monotonic() - began)
-            if not out or time.monotonic() - began > self.spec.deadline:
+            self.log_traffic("down", site, orders[-1].round, envelope)
+            awaited[message_id] = client
+        while awaited:
+            for message_id, received in self.transport.fetch(list(awaited)).items():
+                client = awaited.pop(message_id)
+                replies |= self.decode(client, by_client[client], received, time.monotonic() - began)
+            if not awaited or time.monotonic() - began > self.spec.deadline:
                 break
             time.sleep(self.transport.pause)
-            self.handshake.look(fresh=NODES_FRESH)
-        for client in out.values():
-            name = self.spec.everybody[client]
-            found |= failures(envelopes[client], "late", f"{name} did not answer within {self.spec.deadline:g} s")
-        return found
+            self.handshake.poll(max_age=NODE_LIST_AGE)
+        for client in awaited.values():
+            site = self.spec.all_sites[client]
+            replies |= failures(by_client[client], "late", f"{site} did not reply within {self.spec.deadline:g} s")
+        return replies
 
-    def received(
-        self, client: int, orders: list[Order], answer: Envelope | str, seconds: float
-    ) -> dict[tuple[int, str], Reply]:
-        name = self.spec.everybody[client]
-        if isinstance(answer, str):
-            return failures(orders, "absent" if answer == GONE else "broken", f"{name}: {answer}")
-        self.log("up", name, orders[-1].round, answer)
+    def decode(self, client: int, orders: list[Order], received: Envelope | str, seconds: float) -> Replies:
+        """The replies in a received envelope, or the failure that takes their place."""
+        site = self.spec.all_sites[client]
+        if isinstance(received, str):
+            return failures(orders, "absent" if received == GONE else "broken", f"{site}: {received}")
+        self.log_traffic("up", site, orders[-1].round, received)
         try:
-            if answer.head.get("kind") == "stranger":
-                self.handshake.again(name)
-                return failures(orders, "late", f"{name} does not know this run any more; it is called again")
-            if answer.head.get("kind") == "refusal":
-                fields(answer.head, {"kind": (str,), "site": (str,), "sentence": (str,)})
-                return failures(orders, "broken", f"{name}: {answer.head['sentence'][:500]}")
-            if answer.head.get("site") != name:
-                raise Malformed(f"it speaks for {str(answer.head.get('site'))[:40]!r}")
+            if received.head.get("kind") == "unknown run":
+                self.handshake.repeat(site)
+                return failures(orders, "late", f"{site} does not know this run; the handshake is repeated")
+            if received.head.get("kind") == "refusal":
+                check_fields(received.head, REFUSAL_FIELDS)
+                return failures(orders, "broken", f"{site}: {received.head['sentence'][:MAX_TEXT]}")
+            if received.head.get("site") != site:
+                raise Malformed(f"it replies as {str(received.head.get('site'))[:40]!r}")
             integers = self.runtime.model.integers()
-            most = self.handshake.members[name].n if name in self.handshake.members else 0
-            replies = unpack_replies(answer, orders, self.plan, integers, most, self.spec.norm)
-        except (Malformed, KeyError, TypeError, ValueError) as wrong:
-            return failures(orders, "malformed", f"{name}: {wrong}")
+            max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
+            replies = unpack_replies(received, orders, self.plan, integers, max_samples, self.spec.norm)
+        except (Malformed, KeyError, TypeError, ValueError) as error:
+            return failures(orders, "malformed", f"{site}: {error}")
         for reply in replies:
             if reply.failure is not None:
-                reply.failure.detail = f"{name}: {reply.failure.detail}"
-            facts = {"seconds": round(seconds, 3), "working": round(reply.seconds, 3), "bytes_up": answer.bytes}
-            reply.notes = [(PART, key, json.dumps(value)) for key, value in facts.items()]
+                reply.failure.detail = f"{site}: {reply.failure.detail}"
+            notes = {"seconds": round(seconds, 3), "working": round(reply.seconds, 3), "bytes_up": received.bytes}
+            reply.notes = [(PART, key, json.dumps(value)) for key, value in notes.items()]
         return {(client, order.work): reply for order, reply in zip(orders, replies, strict=True)}
 
-    def log(self, way: str, site: str, round: int, envelope: Envelope) -> None:
-        """The server's count of what crossed the border."""
-        if self.ledger is not None:
-            with open(self.ledger, "a") as file:
+    def log_traffic(self, way: str, site: str, round: int, envelope: Envelope) -> None:
+        """Count an envelope's bytes in the server's log."""
+        if self.traffic_log is not None:
+            with open(self.traffic_log, "a") as file:
                 file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": envelope.bytes}) + "\n")
 
     def events(self) -> list[tuple[str, str]]:
-        said, self._events = [*self.handshake.events(), *self._events], []
-        return said
+        events, self._events = [*self.handshake.events(), *self._events], []
+        return events
 
 
-def silent(reply: Reply) -> bool:
-    """Whether it is worth asking again in the same round."""
+def is_silent(reply: Reply) -> bool:
+    """Whether the site did not reply, so that it is asked again in the same round."""
     return reply.failure is not None and reply.failure.kind in ("absent", "late")
 
 
-def failures(orders: Sequence[Order], kind: str, detail: str) -> dict[tuple[int, str], Reply]:
+def failures(orders: Sequence[Order], kind: str, detail: str) -> Replies:
     return {(order.client, order.work): Reply(order.round, order.client).failed(kind, detail) for order in orders}

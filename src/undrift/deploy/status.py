@@ -1,4 +1,4 @@
-"""`undrift deploy status`: a deployment's run at the server, finished or under way."""
+"""`undrift deploy status`: a deployment's run at the server, finished or in progress."""
 
 from __future__ import annotations
 
@@ -12,58 +12,70 @@ from undrift.store.record import rows_of
 
 
 def status(run: str) -> dict[str, Any]:
+    """The sites' replies, times, accuracies and failures, and the run's events."""
     folder = run_folder(run)
     spec = specs.read(folder)
-    done = rows_of(folder, "SELECT COUNT(*), MAX(round) FROM rounds")[0]
+    rounds = rows_of(folder, "SELECT COUNT(*) FROM rounds")[0][0]
     sites = []
-    for number, site in enumerate(spec.everybody):
+    for number, site in enumerate(spec.all_sites):
         notes = rows_of(folder, "SELECT round, name, value FROM notes WHERE part = ? AND client = ?", (PART, number))
-        answered = sorted({round for round, _, _ in notes})
+        replied = sorted({round for round, _, _ in notes})
         values = {
             name: [json.loads(v) for _, n, v in notes if n == name] for name in ("seconds", "working", "bytes_up")
         }
         failures = rows_of(folder, "SELECT round, kind FROM events WHERE client = ? ORDER BY rowid", (number,))
-        sites.append({
-            "site": site, "number": number, "trains": site in spec.sites, "rounds_answered": len(answered),
-            "last_round": answered[-1] if answered else None, "left_out": len(failures),
+        report = {
+            "site": site,
+            "number": number,
+            "trains": site in spec.sites,
+            "rounds_answered": len(replied),
+            "last_round": replied[-1] if replied else None,
+            "left_out": len(failures),
             "last_trouble": f"{failures[-1][1]} in round {failures[-1][0]}" if failures else None,
-            **{f"mean_{name}": sum(found) / len(found) if found else None for name, found in values.items()},
+            **{f"mean_{name}": sum(numbers) / len(numbers) if numbers else None for name, numbers in values.items()},
             "accuracy": {stage: own_accuracy(folder, number, stage) for stage in ("G", "L1", "L2")},
-        })  # fmt: skip
+        }
+        sites.append(report)
     events = rows_of(folder, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
     return {
-        "run": str(folder), "method": str(spec.table["method"]), "rounds": done[0], "planned": spec.options.rounds,
-        "sites": sites, "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
-    }  # fmt: skip
+        "run": str(folder),
+        "method": str(spec.table["method"]),
+        "rounds": rounds,
+        "planned": spec.options.rounds,
+        "sites": sites,
+        "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
+    }
 
 
 def own_accuracy(folder: Any, number: int, stage: str) -> float | None:
-    found = rows_of(
-        folder, "SELECT value FROM metrics WHERE client = ? AND stage = ? AND data = 'own' AND metric = 'accuracy' "
-        "ORDER BY round DESC LIMIT 1", (number, stage),
-    )  # fmt: skip
-    return found[0][0] if found else None
+    query = (
+        "SELECT value FROM metrics WHERE client = ? AND stage = ? AND data = 'own' AND metric = 'accuracy' "
+        "ORDER BY round DESC LIMIT 1"
+    )
+    rows = rows_of(folder, query, (number, stage))
+    return rows[0][0] if rows else None
 
 
-def page(found: dict[str, Any]) -> str:
+def page(report: dict[str, Any]) -> str:
+    """The status as text, with the last twelve events."""
     from undrift.experiment.tables import text_table
 
-    rows = [["site", "answered", "last", "seconds", "working", "bytes up", "G", "L1", "L2", "last trouble"]]
-    for site in found["sites"]:
+    rows = [["site", "replies", "last", "seconds", "working", "bytes up", "G", "L1", "L2", "last failure"]]
+    for site in report["sites"]:
         accuracies = [percent(site["accuracy"][stage]) for stage in ("G", "L1", "L2")]
         rows.append([
-            site["site"] if site["trains"] else f"{site['site']} (judges)", str(site["rounds_answered"]),
+            site["site"] if site["trains"] else f"{site['site']} (evaluates)", str(site["rounds_answered"]),
             shown(site["last_round"], "d"), shown(site["mean_seconds"], ".1f"), shown(site["mean_working"], ".2f"),
             shown(site["mean_bytes_up"], ",.0f"), *accuracies, site["last_trouble"] or "—",
         ])  # fmt: skip
     lines = [
-        f"{found['run']}: {found['method']}, {found['rounds']} of {found['planned']} rounds",
+        f"{report['run']}: {report['method']}, {report['rounds']} of {report['planned']} rounds",
         "",
         text_table(rows, words=(0, 9)),
         "",
     ]
-    lines.append("G, L1, L2: accuracy on the site's own test part, as last judged; seconds: until the answer was here.")
-    for event in found["events"][-12:]:
+    lines.append("G, L1, L2: last accuracy on the site's own test part; seconds: from the order to the reply.")
+    for event in report["events"][-12:]:
         lines.append(f"round {event['round']}: {event['kind']}: {event['detail']}")
     return "\n".join(lines)
 
