@@ -27,8 +27,8 @@ from undrift.experiment.run_toml import about, resolved
 from undrift.experiment.runner import export
 from undrift.experiment.setup import Setup
 from undrift.federation import images
-from undrift.federation.federation import Federation, Rows
-from undrift.federation.from_clients import four
+from undrift.federation.federation import Federation, Samples
+from undrift.federation.from_clients import client_tensors
 from undrift.round.loop import Loop
 from undrift.store.run_store import RunStore, written
 from undrift.store.server_state import ServerState
@@ -69,7 +69,7 @@ def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], say: 
     return begin(spec, transport, folder, test, say)
 
 
-def begin(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
+def begin(spec: Spec, transport: Transport, folder: Path, test: Samples | None, say: Say) -> Result:
     if folder.exists() and any(path.name not in OURS for path in folder.iterdir()):
         raise BadRequest(f"{folder} is taken by something that is not a run of a deployment; choose another out")
     provisional = spec.setup(at_server(spec, [1] * len(spec.sites), test))
@@ -102,7 +102,7 @@ def begin(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say
 OURS = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl")
 
 
-def go_on(spec: Spec, transport: Transport, folder: Path, test: Rows | None, say: Say) -> Result:
+def go_on(spec: Spec, transport: Transport, folder: Path, test: Samples | None, say: Say) -> Result:
     facts = Facts.of(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
@@ -208,7 +208,7 @@ class LogCallback(RunCallback):
 # ---- what the server itself has --------------------------------------------------------------------------------------
 
 
-def own_test(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
+def own_test(spec: Spec, config: Mapping[str, Any]) -> Samples | None:
     """The server's own test set, from its own data.py (`-c 'data="PATH/data.py"'`), where `test()` returns (x, y)."""
     if not config.get("data"):
         return None
@@ -217,7 +217,7 @@ def own_test(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
     function = getattr(imported_file(Path(str(config["data"])).expanduser(), "the server"), "test", None)
     if not callable(function):
         raise BadRequest("the server's data.py has no function test(); it returns (x, y)")
-    x, y, _, _ = four(function(), "the server's test()")
+    x, y, _, _ = client_tensors(function(), "the server's test()")
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
         raise BadRequest(f"the server's test() has labels outside 0…{len(spec.labels) - 1}")
     return images.stored(x), y

@@ -15,8 +15,8 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_words, read_toml
 from undrift.experiment.setup import Setup, prepare
-from undrift.federation.federation import Federation, Rows
-from undrift.federation.from_clients import four, from_clients, held_back
+from undrift.federation.federation import Federation, Samples
+from undrift.federation.from_clients import client_tensors, from_clients, held_back
 
 NAME = "deployment"  # of a federation whose data lie elsewhere
 
@@ -140,7 +140,7 @@ class RemoteClients(Sequence[np.ndarray]):
         return self.own if client == self.site_store else np.empty(0, dtype=np.int64)
 
 
-def at_server(spec: Spec, sizes: Sequence[int], test: Rows | None = None) -> Federation:
+def at_server(spec: Spec, sizes: Sequence[int], test: Samples | None = None) -> Federation:
     """What the server knows: how much everybody has, and its own test set, if it has one."""
     rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
     sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # for the model's dry run
@@ -157,7 +157,7 @@ def at_site(spec: Spec, site: str, given: Any, labels: Sequence[str]) -> Federat
             "bring LABELS and y into the deployment's order"
         )
     number = spec.number(site)
-    x, y, x_test, y_test = four(given, site)
+    x, y, x_test, y_test = client_tensors(given, site)
     if site in spec.evaluate_only and (y_test is None or not len(y)):  # whatever it has is there to judge
         x, y = (x, y) if x_test is None or y_test is None else (x_test, y_test)
         x_test, y_test = x, y

@@ -35,7 +35,8 @@ class Processes(Pool):
         self.runtime, self.states = runtime, states
         self._data, self._arena, self._windows = Arena(), Arena(), Windows()  # the data's arena never turns
         self._site = pack_objects(("site", 0, runtime_payload(runtime)), self._data)
-        runtime.federation.map(lambda tensor: self._windows.tensor(self._data.place(tensor)))  # one copy for everybody
+        # Driver and workers map one copy of the data.
+        runtime.federation.move_arrays(lambda tensor: self._windows.tensor(self._data.place(tensor)))
         self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()

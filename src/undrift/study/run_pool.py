@@ -93,7 +93,7 @@ class Post:
         if key not in self.laid:
             federation, arena, windows = self.federations.of(task.settings), Arena(), Windows()
             self.laid[key] = arena, pack_objects(federation, arena)
-            federation.map(lambda tensor: windows.tensor(arena.place(tensor)))
+            federation.move_arrays(lambda tensor: windows.tensor(arena.place(tensor)))
             arena.forget()
         pipe.send((sys.path, cloudpickle.dumps((task, folder)), key, self.laid[key][1]))
 
