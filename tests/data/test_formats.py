@@ -65,7 +65,7 @@ def no_network(url):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda raw: raw[:-5], "is truncated or damaged: 31371 bytes where its header announces 31376"),
+        (lambda raw: raw[:-5], "is truncated or damaged: 31371 bytes where its header says 31376"),
         (lambda raw: raw[:3], "is not an idx file"),
         (lambda raw: b"<html>" + raw, "is not an idx file"),
         (lambda raw: gzip.compress(raw)[:200], "cannot read"),

@@ -1,4 +1,4 @@
-"""The data sets Undrift knows by name: their files, how to read them, their classes, their terms."""
+"""The data sets known by name: their files, readers, classes, normalisation and licences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set. `shape` is that of a sample, `classes` the names in label order (None: the files say)."""
+    """One data set. `shape` is the shape of a sample, `classes` the names in label order (None: read from the files)."""
 
     shape: tuple[int, ...]
     classes: tuple[str, ...] | None

@@ -1,8 +1,9 @@
 """Class counts: an exact number of samples of each class.
 
 `class_counts([2000, 913, …])` gives every client these counts. One row per client gives each client its own counts.
-Clients share no sample, and the rest of the data is not used. (Section 5.1 of the bound weighting paper: 20,000 CIFAR-10
-images with 2000 of each class against a skewed row, one client each.)
+Clients share no sample, and the rest of the data is not used. (Xu et al., "Aggregation Weighting of Federated Learning
+via Generalization Bound Estimation", section 5.1: 20,000 CIFAR-10 images with 2000 of each class against a skewed row, one
+client each.)
 """
 
 from __future__ import annotations
