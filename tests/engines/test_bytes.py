@@ -64,7 +64,7 @@ def sent(text, workers, monkeypatch):
     options = {"method": method(text), "model": costs.network, "rounds": 3, "epochs": 2, "batch": 10, "lr": 0.01,
                "cohort": 1.0, "out": False}  # fmt: skip
     setup, store = prepare(from_keywords(options), costs.federation()), RunStore(None)
-    engine = processes.Processes(workers, lent=True).open(setup.runtime, store.states)
+    engine = processes.Processes(workers, keep_alive=True).open(setup.runtime, store.states)
     loop = setup.loop(engine, store)
     loop.evaluator = Silent()
     with monkeypatch.context() as patch, torch.no_grad():

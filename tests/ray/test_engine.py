@@ -24,7 +24,7 @@ WIDE = {**SETTINGS, "model": "mlp(300)"}  # 2 703 numbers: more than travels ins
 @pytest.fixture(scope="module", params=[1, 2], ids=["one-actor", "two-actors"])
 def crew(request, cluster):
     """An engine for all tests: starting actors is what costs."""
-    engine = Ray(cluster.address, request.param, lent=True)
+    engine = Ray(cluster.address, request.param, keep_alive=True)
     yield engine
     engine.leave()
 

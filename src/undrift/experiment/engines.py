@@ -35,7 +35,7 @@ def engine_for(
     if name == "flower":
         raise BadRequest("the flower engine runs at real sites; `undrift deploy init FOLDER` writes what they need")
     if name == "processes":
-        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
+        return Processes(started or start_workers(options.workers), why, keep_alive=started is not None).open(
             setup.runtime, store.states
         )
     return Inline(setup.runtime, store.states, why)

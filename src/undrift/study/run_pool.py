@@ -87,11 +87,11 @@ class Post:
     def send(self, pipe: Connection, task: Task, folder: Path) -> None:
         import cloudpickle
 
-        from undrift.engine.arena import Arena, Windows, pack_objects
+        from undrift.engine.arena import Arena, MappedBlocks, pack_objects
 
         key = self.federations.key(task.settings)
         if key not in self.laid:
-            federation, arena, windows = self.federations.of(task.settings), Arena(), Windows()
+            federation, arena, windows = self.federations.of(task.settings), Arena(), MappedBlocks()
             self.laid[key] = arena, pack_objects(federation, arena)
             federation.move_arrays(lambda tensor: windows.tensor(arena.place(tensor)))
             arena.forget()
@@ -176,7 +176,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from undrift.engine.arena import Windows, unpack
+    from undrift.engine.arena import MappedBlocks, unpack
     from undrift.experiment import resume as reopen  # noqa: F401 - imported before the clock starts
     from undrift.study.tasks import failed, one
 
@@ -195,7 +195,7 @@ def main() -> None:
         sys.path[:] = [*sys.path, *[place for place in path if place not in sys.path]]
         task, folder = cloudpickle.loads(objects)
         if key != known:
-            known, federation = key, unpack(laid, Windows())
+            known, federation = key, unpack(laid, MappedBlocks())
         assert federation is not None
         try:
             row = one(task, folder, federation, Reporter(pipe, stop))
