@@ -1,5 +1,5 @@
-"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`. `table(frame, …)`
-and `hugging_face(dataset, …)` take data that are already in Python.
+"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`.
+`table(frame, …)` and `hugging_face(dataset, …)` take data that are already in Python.
 
 Only canonical public formats are read, and nothing is unpickled. Decoded arrays are mapped files that runs and workers
 share.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class DataSet:
     """Training and test samples of one labelled set.
 
-    x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F). It may be a mapped
-    file. y is int64 in 0…classes−1. `mean` and `std` are per channel (in units of 0…1) or per column. `domain_*` holds
-    indices into `domains` and `client_*` into `clients`, for data that name the domain or client of every sample.
+    x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F). It may be a
+    mapped file. y is int64 in 0…classes−1. `mean` and `std` are per channel (in units of 0…1) or per column. `domain_*`
+    holds indices into `domains` and `client_*` into `clients`, for data that name the domain or client of every sample.
     """
 
     name: str
@@ -159,8 +159,8 @@ def _check_groups(data: DataSet, kind: str, known: tuple[str, ...], columns: dic
 
 
 def measured(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel or column, uint8 in units of 0…1. Works in blocks, so that a mapped file is
-    never loaded whole."""
+    """Mean and standard deviation per channel or column, uint8 in units of 0…1. Works in blocks, so that a mapped file
+    is never loaded whole."""
     axes = (0, *range(2, x.ndim))
     scale = 255.0 if x.dtype == np.uint8 else 1.0
     total, square, count = 0.0, 0.0, 0

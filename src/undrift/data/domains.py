@@ -26,8 +26,8 @@ DOMAINNET_FILES = Files(
 )
 DOMAINNET_SIDE = 64
 
-# Domain, its data set, and how many training and test samples are used. MNIST gives as many as SVHN's subset: with 60,000
-# against 7,000 samples, MNIST would dominate the federation.
+# Domain, its data set, and how many training and test samples are used. MNIST gives as many as SVHN's subset: with
+# 60,000 against 7,000 samples, MNIST would dominate the federation.
 DIGIT_DOMAINS = (
     ("mnist-subset", "mnist", 7000, 2000),
     ("usps", "usps", None, None),
@@ -37,7 +37,7 @@ DIGIT_DOMAINS = (
 
 
 def domainnet(lists: list[Path], side: int) -> Arrays:
-    """The images of ten classes that the lists name (`domain/class/file.jpg number` per line), resized to side × side."""
+    """The images of ten classes named in the lists (`domain/class/file.jpg number` per line), as side × side."""
     wanted = {number: label for label, number in enumerate(DOMAINNET_CLASSES.values())}
     held: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
     for index, path in enumerate(lists):
@@ -67,7 +67,7 @@ def domainnet(lists: list[Path], side: int) -> Arrays:
 
 
 def digits_domains(load: Callable[[str], Arrays]) -> Arrays:
-    """Four sets of digits as 3 × 32 × 32. Images of 28 pixels are padded, of 16 enlarged, grey ones get three channels."""
+    """Four sets of digits as 3 × 32 × 32: sides of 28 are padded, of 16 enlarged, grey is repeated on 3 channels."""
     columns: dict[str, list[np.ndarray]] = {}
     for number, (_, source, *first) in enumerate(DIGIT_DOMAINS):
         arrays = load(source)

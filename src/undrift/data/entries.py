@@ -21,7 +21,7 @@ LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set. `shape` is the shape of a sample, `classes` the names in label order (None: read from the files)."""
+    """One data set. `shape` is the shape of a sample, `classes` the names in label order (None: in the files)."""
 
     shape: tuple[int, ...]
     classes: tuple[str, ...] | None

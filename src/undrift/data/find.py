@@ -20,8 +20,8 @@ class Files:
     system: tuple[str, ...] = ()
 
     def within(self, root: Path, explicit: bool = False) -> list[Path] | None:
-        """All files under this root, or None. Only an explicit folder may hold them directly: the idx files of MNIST and
-        Fashion-MNIST have the same names and cannot be distinguished in a common folder."""
+        """All files under this root, or None. Only an explicit folder may hold them directly: the idx files of MNIST
+        and Fashion-MNIST have the same names and cannot be distinguished in a common folder."""
         for folder in (*self.folders, *(["."] if explicit or "." in self.folders else [])):
             found = [_spelled(root / folder, name) for name in self.names]
             if all(found):

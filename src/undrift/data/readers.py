@@ -28,7 +28,7 @@ def content(path: Path) -> bytes:
 
 
 def idx(path: Path) -> np.ndarray:
-    """An idx array, gzipped or plain: two zero bytes, the type, the number of dimensions, the dimensions, the values."""
+    """An idx array, gzipped or plain: two zero bytes, the type, the number of dimensions, their sizes, the values."""
     raw = content(path)
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES or len(raw) < 4 + 4 * raw[3]:
         raise BadRequest(f"{path} is not an idx file (its header does not say so); fetch the file again")

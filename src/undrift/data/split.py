@@ -12,8 +12,8 @@ from undrift.data.dataset import DataSet
 
 
 def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:
-    """The data with `share` of every client's samples held out for testing. If no clients are named: of every domain's, or
-    of every class's."""
+    """The data with `share` of every client's samples held out for testing. If no clients are named: of every domain's,
+    or of every class's."""
     if not 0 < share < 1:
         raise BadRequest(f"test_share is a share of the samples, 0 < test_share < 1, not {share}")
     groups = data.client_train if data.client_train is not None else data.domain_train

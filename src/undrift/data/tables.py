@@ -1,7 +1,7 @@
 """Data that are already in Python: a pandas table, a Hugging Face dataset. One row is one sample.
 
-Both become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of these
-clients. Every other partition, noise and domain works as on any data set.
+Both become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of
+these clients. Every other partition, noise and domain works as on any data set.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def large(value: Any) -> bool:
 
 
 def pack(value: Any, arena: TensorWriter) -> bytes:
-    """A message as bytes, its large tensors placed in the arena. Objects that only cloudpickle can pickle (a part from a
-    notebook) need `pack_objects`."""
+    """A message as bytes, its large tensors placed in the arena. Objects that only cloudpickle can pickle (a part from
+    a notebook) need `pack_objects`."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
     pickler.persistent_id = lambda o: arena.place(o) if large(o) else None  # type: ignore[method-assign]

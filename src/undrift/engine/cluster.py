@@ -70,8 +70,8 @@ def reach(ray: Any, address: str) -> None:
     """Refuse an address at which no gRPC server answers. Ray itself would try for minutes."""
     if address.startswith("ray://"):
         raise BadRequest(
-            f"{address} is a Ray Client's address, which copies every vector through a proxy; start the run on a node of "
-            "the cluster and give HOST:PORT"
+            f"{address} is a Ray Client's address, which copies every vector through a proxy; start the run on a "
+            "node of the cluster and give HOST:PORT"
         )
     try:
         resolved = ray._private.services.canonicalize_bootstrap_address(address)

@@ -1,5 +1,5 @@
-"""Messages to and from Ray's object store: pickled, with their large tensors beside them as arrays. Ray maps arrays into
-another process without pickling or copying them."""
+"""Messages to and from Ray's object store: pickled, with their large tensors beside them as arrays. Ray maps arrays
+into another process without pickling or copying them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from undrift.engine.arena import large
 
 
 class ArrayWriter:
-    """Collects the large tensors of a message as arrays. `common` maps the ids of tensors that are already in the object
-    store to their Ray references. All others are sent with the message."""
+    """Collects the large tensors of a message as arrays. `common` maps the ids of tensors that are already in the
+    object store to their Ray references. All others are sent with the message."""
 
     def __init__(self, common: dict[int, Any] | None = None) -> None:
         self.common, self.arrays, self.refs = common or {}, list[np.ndarray](), list[Any]()
@@ -35,8 +35,8 @@ class ArrayWriter:
 
 @dataclass(frozen=True)
 class ArrayReader:
-    """The reading side. Arrays from the store are read-only memory that other processes share, so `common` ones are only
-    read, and those of the message are copied unless copy=False."""
+    """The reading side. Arrays from the store are read-only memory that other processes share, so `common` ones are
+    only read, and those of the message are copied unless copy=False."""
 
     arrays: Sequence[np.ndarray]
     common: Sequence[np.ndarray] = ()

@@ -1,4 +1,4 @@
-"""What engines with several workers share: which worker gets which orders, and how a dead worker's orders are redone."""
+"""What engines with several workers share: the choice of a worker, and redoing the orders of one that died."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SHRINK = 4  # a chunk is a worker's share of the remaining work, divided by this
 
 
 class Pool(Engine):
-    """A subclass defines how orders are sent, how replies arrive and how a dead worker is replaced. A worker has `chunks`
-    (the positions of its orders by the chunk's key) and `given` (how many samples it got in this exchange)."""
+    """A subclass defines how orders are sent, how replies arrive and how a dead worker is replaced. A worker has
+    `chunks` (the positions of its orders by the chunk's key) and `given` (how many samples it got in this exchange)."""
 
     workers: list[Any]
     _events: list[tuple[str, str]]  # (kind, sentence) since the last call of `events`
@@ -69,7 +69,7 @@ class Pool(Engine):
 
     def _next(self, queued: int) -> Any:
         """The worker that gets the next chunk: an idle one, else, ahead of time, the one with the fewest samples so far
-        (by sizes it will be free first). The last chunks are not sent ahead, because sizes predict time only roughly."""
+        (by sizes it will be free first). The last chunks are not sent ahead, because sizes predict time roughly."""
         idle = [worker for worker in self.workers if not worker.chunks]
         worker = min(idle or self.workers, key=lambda worker: worker.given, default=None)
         if worker is None or idle:
@@ -78,8 +78,8 @@ class Pool(Engine):
 
 
 def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
-    """Positions of the orders, largest first, in chunks that shrink with the remaining work: sending a small order alone
-    costs more than its work, and large chunks at the end would leave the other workers idle."""
+    """Positions of the orders, largest first, in chunks that shrink with the remaining work: sending a small order
+    alone costs more than its work, and large chunks at the end would leave the other workers idle."""
     queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
     left = sum(order.size for order in orders)
     chunks: list[list[int]] = []

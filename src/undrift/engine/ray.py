@@ -1,9 +1,9 @@
 """The Ray engine: long-lived actors of a Ray cluster, one thread each, that hold the runtime and serve orders.
 
-Data, network and method are put into the object store once. Ray brings them to every node once, and all actors of a node
-read the same mapped copy. What several orders of an exchange share (the vector, the broadcast) goes through the store
-once per exchange. What differs is sent with its order. Client states and the record stay with the driver, so a run can be
-resumed on any other engine.
+Data, network and method are put into the object store once. Ray brings them to every node once, and all actors of a
+node read the same mapped copy. What several orders of an exchange share (the vector, the broadcast) goes through the
+store once per exchange. What differs is sent with its order. Client states and the record stay with the driver, so a
+run can be resumed on any other engine.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Ray(Pool):
 
     def __init__(self, address: str | None = None, workers: int | None = None, device: str = "auto",
                  say: Callable[[str], None] | None = None, keep_alive: bool = False) -> None:  # fmt: skip
-        """Join a cluster and start actors. With `keep_alive` the engine survives the end of a run, the next run gives it
-        another runtime, and the caller ends it with `leave`."""
+        """Join a cluster and start actors. With `keep_alive` the engine survives the end of a run, the next run gives
+        it another runtime, and the caller ends it with `leave`."""
         self.requested, self.keep_alive = workers, keep_alive
         self.workers: list[RayWorker] = []
         self._starting: list[RayWorker] = []  # their runtime is not open yet, or they wait for resources
@@ -154,8 +154,8 @@ class Ray(Pool):
             self._starting.append(RayWorker(actor, actor.hello.remote(), opened))
 
     def _started(self, worker: RayWorker) -> None:
-        """Handle an actor that has opened its runtime or failed to. A failure is an error before the first round. Later the
-        engine does without that place."""
+        """Handle an actor that has opened its runtime or failed to. A failure is an error before the first round. Later
+        the engine does without that place."""
         errors = self.ray.exceptions
         self._starting.remove(worker)
         where = "a node"
@@ -219,8 +219,8 @@ class Ray(Pool):
         self.bytes["orders"] += bytes_of(message, writer.arrays)
 
     def answers(self) -> Iterator[tuple[RayWorker, list[tuple[int, Reply]] | None]]:
-        """The workers that answered or died within `POLL` seconds. New actors are added here too. All dead workers are found
-        together, so that the work of one does not go to another dead one."""
+        """The workers that answered or died within `POLL` seconds. New actors are added here too. All dead workers are
+        found together, so that the work of one does not go to another dead one."""
         errors = self.ray.exceptions
         if time.monotonic() - self._checked > POLL:
             self._start_actors()
@@ -292,8 +292,8 @@ class Ray(Pool):
 
 
 def unit_of(resources: dict[str, float], device: str) -> tuple[str, str]:
-    """(the resource an actor takes, its device): one actor per GPU if the cluster has any, else one per CPU. Never both,
-    because the CPUs would hold up every round and give other bits than the GPUs."""
+    """(the resource an actor takes, its device): one actor per GPU if the cluster has any, else one per CPU. Never
+    both, because the CPUs would hold up every round and give other bits than the GPUs."""
     if device == "cpu" or (device == "auto" and not resources.get("GPU")):
         return "CPU", "cpu"
     if not resources.get("GPU"):

@@ -27,7 +27,7 @@ class Worker:
 
 
 def cores() -> int:
-    """How many cores this process may use. A comparison sets UNDRIFT_CORES for its runs, so that they share the cores."""
+    """How many cores this process may use. A comparison sets UNDRIFT_CORES so that its runs share the cores."""
     if cores_given := os.environ.get("UNDRIFT_CORES", ""):
         return max(1, int(cores_given))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

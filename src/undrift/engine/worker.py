@@ -1,5 +1,5 @@
-"""A worker process: `python -m undrift.engine.worker FD PARENT`. It is started by this entry point and never forked, so a
-plain script or a notebook needs no `__main__` guard. It ends when its parent ends, however that happens."""
+"""A worker process: `python -m undrift.engine.worker FD PARENT`. It is started by this entry point and never forked, so
+a plain script or a notebook needs no `__main__` guard. It ends when its parent ends, however that happens."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TEST_SHARE = 0.2
 
 @dataclass
 class Deal:
-    """The labels, the server's proxy rows, and what every client holds: training rows, test slice, label permutation."""
+    """The labels, the server's proxy rows, and every client's training rows, test slice and label permutation."""
 
     clean: np.ndarray  # labels before noise
     noisy: np.ndarray
@@ -46,9 +46,9 @@ def federate(
     seed: int = 0,
     test_share: float = TEST_SHARE,
 ) -> Federation:
-    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains` are
-    objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain` find
-    in the data, else 20. `test_share` of the samples is held out if the data have no test part."""
+    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
+    are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
+    find in the data, else 20. `test_share` of the samples is held out if the data have no test part."""
     data = str(data) if isinstance(data, os.PathLike) else data
     spec = as_texts(data, partition, clients, noise, domains)
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}

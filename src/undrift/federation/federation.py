@@ -173,8 +173,8 @@ class Federation:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the labels, the sizes, the first 100 clients' rows and about 1000 inputs of each set: it detects other
-        data. With `from_function` it covers the sizes and the test set only."""
+        """A hash of the labels, the sizes, the first 100 clients' rows and about 1000 inputs of each set: it detects
+        other data. With `from_function` it covers the sizes and the test set only."""
         digest = hashlib.sha256()
         for array in (self.y.numpy(), self.test_y.numpy(), np.ascontiguousarray(self.sizes)):
             digest.update(array.tobytes())
@@ -194,7 +194,7 @@ class Federation:
         clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,
         seed: int = 0, validation: float = 0.0, unseen: float = 0.0,
     ) -> Federation:  # fmt: skip
-        """A federation from the user's own clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
+        """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
 
         For a client without a test part `test_share` of its data is held out. The server's test set is the union of the
         clients' test parts. Inputs are used as given (float32, images channels first)."""
@@ -207,10 +207,10 @@ class Federation:
         load: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, *, name: str = "own",
         test_share: float = 0.2, labels: Sequence[str] | None = None, seed: int = 0,
     ) -> Federation:  # fmt: skip
-        """A federation whose data stay where they are. `load(client)` is called where the client runs, in every round in
-        which it takes part, and returns what `from_clients` takes for one client. `sizes` are the numbers of samples it
-        returns, of which `test_share` become the client's test part (0 if it returns a test part, or none is wanted).
-        `test` is the server's test set (x, y), which the driver needs."""
+        """A federation whose data stay where they are. `load(client)` is called where the client runs, in every round
+        in which it takes part, and returns what `from_clients` takes for one client. `sizes` are the numbers of samples
+        it returns, of which `test_share` become the client's test part (0 if it returns a test part, or none is
+        wanted). `test` is the server's test set (x, y), which the driver needs."""
         from undrift.federation.from_clients import from_function
 
         return from_function(load, sizes, test, name, test_share, labels, seed)

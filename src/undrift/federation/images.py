@@ -1,7 +1,7 @@
 """The memory layout of images. No other module decides it.
 
-A federation stores images as height × width × channels. A network gets channels first. This only changes the strides, so
-convolutions get channels-last input at no cost, also for one-channel images. Tables are not changed.
+A federation stores images as height × width × channels. A network gets channels first. This only changes the strides,
+so convolutions get channels-last input at no cost, also for one-channel images. Tables are not changed.
 """
 
 from __future__ import annotations

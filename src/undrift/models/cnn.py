@@ -61,7 +61,7 @@ def cnn_fedbss(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn3(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's CNN for Fashion-MNIST: conv3-32/64/128 with norm and pool, 512 with dropout 0.3. 688,586 parameters."""
+    """FedNolowe's CNN for Fashion-MNIST: conv3-32/64/128 with norm and pool, 512 with dropout 0.3; 688,586 weights."""
     check_norm("cnn3", norm)
     channels, height, width = channels_and_side("cnn3", shape)
     sides = [after(after(after(side, 2, stride=2), 2, stride=2), 2, stride=2) for side in (height, width)]
@@ -77,8 +77,8 @@ def cnn3(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
 
 
 def vgg9(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's VGG for CIFAR-10, after Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
-    Recognition": conv3 [64, 64], [128, 128], [256, 256] with norm and pools, 512 twice. 3,512,650 parameters."""
+    """FedNolowe's VGG for CIFAR-10, after Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
+    Image Recognition": conv3 [64, 64], [128, 128], [256, 256] with norm and pools, 512 twice. 3,512,650 parameters."""
     check_norm("vgg9", norm)
     channels, height, width = channels_and_side("vgg9", shape)
     sides = [after(after(after(side, 2, stride=2), 2, stride=2), 2, stride=2) for side in (height, width)]

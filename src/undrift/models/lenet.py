@@ -1,5 +1,6 @@
 """LeNet-5 (LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition", 1998), and
-FedNolowe's wider version with BatchNorm (Le et al., "FedNolowe: A normalized loss-based weighted aggregation strategy", 2025)."""
+FedNolowe's wider version with BatchNorm (Le et al., "FedNolowe: A normalized loss-based weighted aggregation strategy",
+2025)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def lenet5(shape: Shape, classes: int, activation: str = "relu") -> nn.Module:
 
 
 def lenet5_bn(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's LeNet: conv5-32, conv5-64 with norm and pool, 256 with dropout ½, 128. 348,874 parameters at 1×28×28."""
+    """FedNolowe's LeNet: conv5-32, conv5-64 with norm and pool, 256 with dropout ½, 128; 348,874 weights at 1×28×28."""
     check_norm("lenet5-bn", norm)
     channels, height, width = channels_and_side("lenet5-bn", shape)
     sides = [after(after(after(after(side, 5), 2, stride=2), 5), 2, stride=2) for side in (height, width)]

@@ -14,8 +14,8 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp(shape: Shape, classes: int, *widths: int, norm: str | None = None, dropout: float = 0.0) -> nn.Module:
-    """Multilayer perceptron: linear, norm, ReLU and dropout per width, then the head. Without widths one hidden layer of
-    100."""
+    """Multilayer perceptron: linear, norm, ReLU and dropout per width, then the head. Without widths one hidden layer
+    of 100."""
     widths = widths or (100,)
     if any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in widths):
         raise BadRequest(f"widths of mlp must be whole numbers of at least 1, not {list(widths)}")

@@ -1,5 +1,5 @@
-"""MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) as in FLOOD's code: stem of
-stride 1, convolutions with bias, global max pooling.
+"""MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) as in FLOOD's code: stem
+of stride 1, convolutions with bias, global max pooling.
 
 FLOOD is Ling et al., "Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection".
 """
@@ -34,7 +34,7 @@ class Inverted(nn.Module):
 
 
 def mobilenetv2(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """MobileNetV2: 2,254,858 parameters with ten classes. The 1×1 classifier over pooled maps is a linear layer here."""
+    """MobileNetV2: 2,254,858 parameters with ten classes. The 1×1 classifier over pooled maps is a linear layer."""
     check_norm("mobilenetv2", norm)
     channels, _, _ = channels_and_side("mobilenetv2", shape)
     layers: list[nn.Module] = [nn.Conv2d(channels, 32, 3, padding=1), norm_layer(norm, 32), nn.ReLU6()]

@@ -1,5 +1,5 @@
-"""Residual networks (He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", 2016): a wide and a thin ResNet-8,
-ResNet-20, ResNet-18 and ResNet-50.
+"""Residual networks (He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", 2016): a wide and a thin
+ResNet-8, ResNet-20, ResNet-18 and ResNet-50.
 
 Every shortcut that changes the shape is a 1×1 convolution with norm. FLOOD, whose ResNet-8 is wide, is
 Ling et al., "Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection".

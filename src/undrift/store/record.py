@@ -1,7 +1,7 @@
-"""`run.sqlite`, the record of a run: one transaction per round, and other programs can read it while the run is going on.
+"""`run.sqlite`, the record of a run: one transaction per round, and other programs can read it during the run.
 
-Scripts rely on the tables (docs/formats.md). `states` is internal to the store: where each version of a client's state or
-shelf row is, and since which checkpoint it is the committed one.
+Scripts rely on the tables (docs/formats.md). `states` is internal to the store: where each version of a client's state
+or shelf row is, and since which checkpoint it is the committed one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A checkpoint is complete or it does not exist: segment and checkpoint file are written and synced first, then one SQLite
 transaction names them with their hashes. It is incremental: it holds the vectors and the server's memory each time, but
-client states and shelf rows only if their committed version changed. The last two checkpoints are kept, so that a damaged
-one can be skipped.
+client states and shelf rows only if their committed version changed. The last two checkpoints are kept, so that a
+damaged one can be skipped.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RunStore:
         return self._kept[0][1].get((kind, client)) if self._kept else None
 
     def forget_rows(self, before: ServerState, after: ServerState) -> None:
-        """Delete shelf rows that a round replaced, except those a checkpoint needs. (A client's states are deleted where its
-        reply arrives. Shelf rows belong to the server, so they are deleted here.)"""
+        """Delete shelf rows that a round replaced, except those a checkpoint needs. (A client's states are deleted
+        where its reply arrives. Shelf rows belong to the server, so they are deleted here.)"""
         for (kind, client), version in after.versions.items():
             if kind != "state" and before.versions.get((kind, client)) != version:
                 needed = self.keep_round(kind, client, before)

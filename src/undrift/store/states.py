@@ -77,9 +77,9 @@ class Writer:
 
 
 class States:
-    """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most `budget`
-    bytes wait for the disk, and a quarter of the budget of written versions stays in memory. The system's page cache
-    holds more of them at no cost."""
+    """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most
+    `budget` bytes wait for the disk, and a quarter of the budget of written versions stays in memory. The system's page
+    cache holds more of them at no cost."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9) -> None:
         self.folder, self.budget = folder, budget

@@ -1,5 +1,5 @@
-"""Trees as bytes: safetensors for the tensors, JSON with sorted keys for the rest. Nothing is pickled, so a file of unknown
-origin cannot run code. Equal trees give equal bytes, whatever the hash seed."""
+"""Trees as bytes: safetensors for the tensors, JSON with sorted keys for the rest. Nothing is pickled, so a file of
+unknown origin cannot run code. Equal trees give equal bytes, whatever the hash seed."""
 
 from __future__ import annotations
 

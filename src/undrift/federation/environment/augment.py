@@ -68,7 +68,7 @@ class Flip:
 class Jitter:
     """Brightness, then contrast, then saturation, each times a factor uniform in 1 ± its strength, clipped to 0…1.
 
-    Contrast interpolates to the image's mean luminance, saturation to each pixel's luminance (no effect on grey images).
+    Contrast interpolates to the image's mean luminance, saturation to each pixel's (no effect on grey images).
     """
 
     brightness: float = 0.2

@@ -5,8 +5,8 @@
 
 `unit="sample"` changes exactly round(ρ·n) samples, `unit="client"` all samples of exactly round(ρ·N) clients. `when`
 says whether the partition sees clean labels (after, the default: all clients are equally noisy) or noisy ones (before).
-The trap of `before`: a partition by labels then collects the noise at some clients, and any method that ignores the sizes
-wins mechanically. Test labels stay clean, except that a permuted client's test slice is permuted too.
+The trap of `before`: a partition by labels then collects the noise at some clients, and any method that ignores the
+sizes wins mechanically. Test labels stay clean, except that a permuted client's test slice is permuted too.
 """
 
 from __future__ import annotations

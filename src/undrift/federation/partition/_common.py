@@ -110,7 +110,7 @@ def shuffled_classes(labels: Array, stream: np.random.Generator) -> list[Array]:
 
 
 def deal(counts: Array, by_class: Sequence[Array]) -> list[Array]:
-    """Index lists from counts: client k takes the next counts[k, c] of class c. Samples beyond the counts are not dealt."""
+    """Index lists from counts: client k takes the next counts[k, c] of class c. Other samples are not dealt."""
     clients = np.arange(len(counts))
     taken = [indices[: counts[:, c].sum()] for c, indices in enumerate(by_class)]
     owner = np.concatenate([np.repeat(clients, counts[:, c]) for c in range(len(by_class))])

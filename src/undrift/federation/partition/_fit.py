@@ -16,8 +16,8 @@ def sinkhorn(
     """Scale rows and columns of `start` in turn until its sums are `rows` and `columns`.
 
     Column sums are exact, row sums within the relative `tolerance`. A small α leaves exact zeros, so 1e-12 is added
-    first. If the fit still fails after 10,000 iterations (for example with two one-class clients of the same class), the
-    floor is raised step by step, and the record says to what.
+    first. If the fit still fails after 10,000 iterations (for example with two one-class clients of the same class),
+    the floor is raised step by step, and the record says to what.
     """
     columns = columns.astype(np.float64)
     for floor in FLOORS:
@@ -41,7 +41,7 @@ def dirichlet_rows(alpha: float, rows: int, columns: int, stream: np.random.Gene
 
 
 def round_columns(exact: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Whole numbers with exact column sums, each column by largest remainder. Row sums then differ from the exact ones by a few."""
+    """Whole numbers with exact column sums, each column by largest remainder. Row sums are off by a few."""
     counts = np.zeros(exact.shape, dtype=np.int64)
     for c, total in enumerate(columns):
         if total:

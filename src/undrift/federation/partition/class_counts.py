@@ -2,8 +2,8 @@
 
 `class_counts([2000, 913, …])` gives every client these counts. One row per client gives each client its own counts.
 Clients share no sample, and the rest of the data is not used. (Xu et al., "Aggregation Weighting of Federated Learning
-via Generalization Bound Estimation", section 5.1: 20,000 CIFAR-10 images with 2000 of each class against a skewed row, one
-client each.)
+via Generalization Bound Estimation", section 5.1: 20,000 CIFAR-10 images with 2000 of each class against a skewed row,
+one client each.)
 """
 
 from __future__ import annotations

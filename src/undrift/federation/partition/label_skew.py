@@ -4,7 +4,7 @@
 
 The paper prints row sums K/L for a matrix with column sums 1, which is possible for K = L only. L/K is meant, and with
 classes of unequal size the counts n_l and n/K take their place. Columns are rounded by largest remainder, so every
-sample is used once and sizes differ by a few. `tolerance` stops the fit early: 0.05 leaves sizes that differ by up to 5 %.
+sample is used once and sizes differ by a few. `tolerance` stops the fit early: 0.05 lets sizes differ by up to 5 %.
 """
 
 from __future__ import annotations

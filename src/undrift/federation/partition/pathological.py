@@ -1,12 +1,12 @@
 """Pathological label skew: every client holds only a few classes.
 
-`form="flood"`: s = ⌈rN/C⌉ shards of every class. A deck with each label s times is shuffled, and every client is dealt r
-labels and a random shard of each. A label may come twice, so a client holds *at most* r classes. If rN is not a multiple
-of C, the surplus of the deck is discarded.
+`form="flood"`: s = ⌈rN/C⌉ shards of every class. A deck with each label s times is shuffled, and every client is dealt
+r labels and a random shard of each. A label may come twice, so a client holds *at most* r classes. If rN is not a
+multiple of C, the surplus of the deck is discarded.
 
-`form="fliu"`: r *distinct* classes for every client. Each class is split equally among its takers. `balanced` gives every
-class the same number of takers (rN/C, rounded either way). Without it clients draw freely, sizes vary, and classes that
-no client drew are not used.
+`form="fliu"`: r *distinct* classes for every client. Each class is split equally among its takers. `balanced` gives
+every class the same number of takers (rN/C, rounded either way). Without it clients draw freely, sizes vary, and
+classes that no client drew are not used.
 """
 
 from __future__ import annotations
