@@ -25,7 +25,7 @@ CHUNK = 1024  # a constant, so that the draws of `noisy` do not depend on the ma
 
 
 def read(given: Any) -> list[Any]:
-    """The transforms of `identity+rotated(30)`, one transform (also a user's function), or a list. Each may occur once."""
+    """The transforms of `identity+rotated(30)`, of one transform (also a user's function) or of a list, each once."""
     transforms = text.several("domain", given, {name: getattr(domains, name) for name in domains.__all__})
     for transform in transforms:
         if not callable(transform):
