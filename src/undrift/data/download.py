@@ -80,7 +80,7 @@ FAILURES = (OSError, EOFError, zlib.error)
 
 
 class _Progress:
-    """A bar on stderr in a terminal, one plain line elsewhere."""
+    """A bar on stderr in a terminal, else one plain line."""
 
     def __init__(self, name: str, size: int) -> None:
         from rich.console import Console

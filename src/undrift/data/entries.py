@@ -77,9 +77,15 @@ def _emnist(split: str, classes: tuple[str, ...], mean: float, std: float, read:
 
 
 def _npz(
-    file: str, classes: tuple[str, ...] | None, mean: tuple[float, ...], std: tuple[float, ...], source: str,
-    note: str, shape: tuple[int, ...] = COLOUR, licence: str = RESEARCH,
-) -> Entry:  # fmt: skip
+    file: str,
+    classes: tuple[str, ...] | None,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    source: str,
+    note: str,
+    shape: tuple[int, ...] = COLOUR,
+    licence: str = RESEARCH,
+) -> Entry:
     return Entry(shape, classes, mean, std, licence, source, Files((".",), (file,)), decode.npz_set, note)
 
 

@@ -32,7 +32,12 @@ def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:
 
     return replace(
         data,
-        x_train=data.x_train[~test], y_train=data.y_train[~test], x_test=data.x_train[test], y_test=data.y_train[test],
-        client_train=cut(data.client_train, ~test), client_test=cut(data.client_train, test),
-        domain_train=cut(data.domain_train, ~test), domain_test=cut(data.domain_train, test),
-    )  # fmt: skip
+        x_train=data.x_train[~test],
+        y_train=data.y_train[~test],
+        x_test=data.x_train[test],
+        y_test=data.y_train[test],
+        client_train=cut(data.client_train, ~test),
+        client_test=cut(data.client_train, test),
+        domain_train=cut(data.domain_train, ~test),
+        domain_test=cut(data.domain_train, test),
+    )

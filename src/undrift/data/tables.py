@@ -22,9 +22,15 @@ MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print missing values
 
 
 def table(
-    frame: Any, label: str, client: str | None = None, *, domain: str | None = None, test: str | None = None,
-    features: Sequence[str] | None = None, name: str = "table",
-) -> DataSet:  # fmt: skip
+    frame: Any,
+    label: str,
+    client: str | None = None,
+    *,
+    domain: str | None = None,
+    test: str | None = None,
+    features: Sequence[str] | None = None,
+    name: str = "table",
+) -> DataSet:
     """A pandas DataFrame: columns of numbers are the features (all but the named ones, unless `features` lists them).
 
     `client` and `domain` name the columns with client and domain ids, `test` a column that is true for test samples."""
@@ -43,9 +49,15 @@ def table(
 
 
 def hugging_face(
-    dataset: Any, label: str = "label", client: str | None = None, *, domain: str | None = None,
-    image: str | None = None, features: Sequence[str] | None = None, name: str = "hugging-face",
-) -> DataSet:  # fmt: skip
+    dataset: Any,
+    label: str = "label",
+    client: str | None = None,
+    *,
+    domain: str | None = None,
+    image: str | None = None,
+    features: Sequence[str] | None = None,
+    name: str = "hugging-face",
+) -> DataSet:
     """A Hugging Face `Dataset`, or a `DatasetDict` with the splits train and test (extra `hf`).
 
     The input is its image column if it has one, else its columns of numbers."""
@@ -78,9 +90,14 @@ def hugging_face(
 
 
 def _dataset(
-    name: str, x: np.ndarray, y: np.ndarray, label: str, groups: Mapping[str, np.ndarray], test: np.ndarray | None,
+    name: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    label: str,
+    groups: Mapping[str, np.ndarray],
+    test: np.ndarray | None,
     classes: Sequence[str] | None,
-) -> DataSet:  # fmt: skip
+) -> DataSet:
     if not len(x):
         raise BadRequest(f"{name} has no rows; give at least one sample")
     y = whole_numbers(y, label, name) if y.dtype.kind == "f" else y

@@ -82,8 +82,14 @@ class RayWorker:
 class Ray(Pool):
     name = "ray"
 
-    def __init__(self, address: str | None = None, workers: int | None = None, device: str = "auto",
-                 say: Callable[[str], None] | None = None, keep_alive: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        device: str = "auto",
+        say: Callable[[str], None] | None = None,
+        keep_alive: bool = False,
+    ) -> None:
         """Join a cluster and start actors. With `keep_alive` the engine survives the end of a run, the next run gives
         it another runtime, and the caller ends it with `leave`."""
         self.requested, self.keep_alive = workers, keep_alive
@@ -99,9 +105,12 @@ class Ray(Pool):
             resources = self.ray.cluster_resources()
             self.unit, self.device = unit_of(resources, device)
             self._remote = self.ray.remote(Actor).options(
-                num_cpus=1, num_gpus=int(self.unit == "GPU"), scheduling_strategy="SPREAD", max_restarts=0,
+                num_cpus=1,
+                num_gpus=int(self.unit == "GPU"),
+                scheduling_strategy="SPREAD",
+                max_restarts=0,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}},
-            )  # fmt: skip
+            )
             self._start_actors()
         except BaseException:
             self.leave()

@@ -13,8 +13,10 @@ from multiprocessing.connection import Connection
 
 # malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step.
 KEEP_PAGES = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864",
-}  # fmt: skip
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+}
 
 
 @dataclass
@@ -40,8 +42,10 @@ def start_worker(module: str = "undrift.engine.worker", **environment: str) -> W
     environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
-        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        pass_fds=[theirs.fileno()],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
     theirs.close()
     return Worker(process, Connection(ours.detach()))
 

@@ -18,6 +18,10 @@ from undrift.federation.federation import NO_ROWS, Federation, unseen_last
 CLIENTS = 20
 TEST_SHARE = 0.2
 
+Plain = str | int | float | None  # what run.toml can hold
+Groups = tuple[np.ndarray | None, np.ndarray | None]  # group ids of the training and the test samples
+Inputs = tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray]]
+
 
 @dataclass
 class Deal:
@@ -62,20 +66,12 @@ def federate(
     spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
     deal = deal_samples(source, rule, noises, clients, groups, proxy, seed)
     deal.record = record | deal.record
-    x, test_x, test_domains = inputs_of(source, skew, deal)
+    inputs = inputs_of(source, skew, deal)
     deal, newcomers = hold_out_clients(deal, unseen, seed)
-    name = data if isinstance(data, str) else source.name
-    return Federation(
-        name, (x, torch.from_numpy(deal.noisy)), (test_x, torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
-        deal.shards, source.classes, deal.slices, seed, validation, deal.proxy_rows, torch.from_numpy(deal.clean),
-        deal.permutations, spec if all(isinstance(value, Plain) for value in spec.values()) else None, deal.record,
-        (source.mean, source.std), test_domains, newcomers,
-    )  # fmt: skip
+    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers)
 
 
 # ---- reading the arguments -----------------------------------------------------------------------------------
-
-Plain = str | int | float | None
 
 
 def as_texts(data: Any, partition: Any, clients: int | None, noise: Any, domains: Any) -> dict[str, Any]:
@@ -136,9 +132,6 @@ def read_domains(domains: Any, source: Any, seed: int) -> Any:
     return feature_skew.FeatureSkew(feature_skew.read(domains), source, seed) if domains else None
 
 
-Groups = tuple[np.ndarray | None, np.ndarray | None]
-
-
 def groups_of(source: Any, follows: str, skew: Any) -> Groups:
     """(training, test) ids of the groups a partition follows. `natural` follows the data's clients, or their domains if
     no client is named; `by_domain` follows the domains, which are the synthetic ones if there are any."""
@@ -196,7 +189,7 @@ def test_slices(
     return partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
 
 
-def inputs_of(source: Any, skew: Any, deal: Deal) -> tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray]]:
+def inputs_of(source: Any, skew: Any, deal: Deal) -> Inputs:
     """(training inputs, test inputs, test rows by domain), with feature skew each client's own transform of them."""
     x, test_x, names, domain = source.x_train, source.x_test, source.domains, source.domain_test
     if skew is not None:
@@ -221,3 +214,26 @@ def hold_out_clients(deal: Deal, unseen: float, seed: int) -> tuple[Deal, int]:
         permutations={new: deal.permutations[old] for new, old in enumerate(order) if old in deal.permutations},
         record=record,
     ), newcomers
+
+
+def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int) -> Federation:
+    """The federation. Its spec is None if an object of the user's own is among the arguments."""
+    x, test_x, test_domains = inputs
+    return Federation(
+        name,
+        train=(x, torch.from_numpy(deal.noisy)),
+        test=(test_x, torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
+        shards=deal.shards,
+        labels=source.classes,
+        slices=deal.slices,
+        seed=spec["data_seed"],
+        validation=spec["validation"],
+        proxy=deal.proxy_rows,
+        clean=torch.from_numpy(deal.clean),
+        permutations=deal.permutations,
+        spec=spec if all(isinstance(value, Plain) for value in spec.values()) else None,
+        record=deal.record,
+        scale=(source.mean, source.std),
+        domains=test_domains,
+        unseen=newcomers,
+    )

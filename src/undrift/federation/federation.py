@@ -191,9 +191,15 @@ class Federation:
 
     @staticmethod
     def from_clients(
-        clients: Sequence[Any], *, name: str = "own", test_share: float = 0.2, labels: Sequence[str] | None = None,
-        seed: int = 0, validation: float = 0.0, unseen: float = 0.0,
-    ) -> Federation:  # fmt: skip
+        clients: Sequence[Any],
+        *,
+        name: str = "own",
+        test_share: float = 0.2,
+        labels: Sequence[str] | None = None,
+        seed: int = 0,
+        validation: float = 0.0,
+        unseen: float = 0.0,
+    ) -> Federation:
         """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
 
         For a client without a test part `test_share` of its data is held out. The server's test set is the union of the
@@ -204,9 +210,15 @@ class Federation:
 
     @staticmethod
     def from_function(
-        load: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, *, name: str = "own",
-        test_share: float = 0.2, labels: Sequence[str] | None = None, seed: int = 0,
-    ) -> Federation:  # fmt: skip
+        load: Callable[[int], Any],
+        sizes: Sequence[int] | np.ndarray,
+        test: Any,
+        *,
+        name: str = "own",
+        test_share: float = 0.2,
+        labels: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Federation:
         """A federation whose data stay where they are. `load(client)` is called where the client runs, in every round
         in which it takes part, and returns what `from_clients` takes for one client. `sizes` are the numbers of samples
         it returns, of which `test_share` become the client's test part (0 if it returns a test part, or none is

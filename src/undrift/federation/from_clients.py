@@ -19,9 +19,15 @@ Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | No
 
 
 def from_clients(
-    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
-    unseen: float = 0.0, who: Sequence[str] | None = None,
-) -> Federation:  # fmt: skip
+    clients: Sequence[Any],
+    name: str,
+    test_share: float,
+    labels: Sequence[str] | None,
+    seed: int,
+    validation: float,
+    unseen: float = 0.0,
+    who: Sequence[str] | None = None,
+) -> Federation:
     """See `Federation.from_clients`. `who` names the clients in error messages."""
     who = who or [f"client {client}" for client in range(len(clients))]
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
@@ -100,9 +106,14 @@ class Loader:
 
 
 def from_function(
-    function: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, name: str, test_share: float,
-    labels: Sequence[str] | None, seed: int,
-) -> Federation:  # fmt: skip
+    function: Callable[[int], Any],
+    sizes: Sequence[int] | np.ndarray,
+    test: Any,
+    name: str,
+    test_share: float,
+    labels: Sequence[str] | None,
+    seed: int,
+) -> Federation:
     """See `Federation.from_function`."""
     sizes = np.asarray(sizes)
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
