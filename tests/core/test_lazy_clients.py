@@ -68,7 +68,7 @@ def test_nobody_is_loaded_but_those_who_take_part():
 @pytest.mark.parametrize(
     ("function", "options", "sentence"),
     [
-        (lambda k: load(k, 19), {}, "client 0 was said to have 20 samples and has 19"),
+        (lambda k: load(k, 19), {}, "client 0 has 19 samples, but sizes says 20"),
         (four, {}, "client 0 has a test part of its own; say test_share=0"),
         (
             lambda k: (np.zeros((20, 4)), np.zeros(20, int)),

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch, request):
-    """Nothing is read from or left in the user's cache, and only tests marked `data` see the user's data."""
+    """Tests neither read nor write the user's cache, and only tests marked `data` read the user's data."""
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path_factory.mktemp("cache")))
     if request.node.get_closest_marker("data") is None:
         monkeypatch.delenv("UNDRIFT_DATA", raising=False)

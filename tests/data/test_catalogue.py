@@ -1,4 +1,4 @@
-"""Names, the embedded digits, the cache, downloads, and the real data where they are."""
+"""Names, the embedded digits, the cache, downloads, and the real data if they are on this machine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_name_says_what_it_is_and_reductions_are_visible():
 
 
 def test_importing_is_cheap():
-    """Start-up time is a published figure: nothing heavy may come along."""
+    """Start-up time is a published figure, so no heavy module may be imported."""
     heavy = ["torch", "sklearn", "scipy", "PIL", "rich", "tarfile", "urllib.request"]
     script = f"import sys, undrift.data; undrift.data.load('digits'); print([m for m in {heavy} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -112,7 +112,7 @@ def test_a_cache_that_cannot_be_written_costs_speed_only(tmp_path, monkeypatch):
     assert cached("thing", [tmp_path / "file"], lambda: made) is made
 
 
-def test_a_half_written_cache_is_never_seen(tmp_path, monkeypatch):
+def test_a_half_written_cache_is_never_read(tmp_path, monkeypatch):
     from undrift.data import cache
 
     source = tmp_path / "source"
@@ -133,7 +133,7 @@ def sha(raw):
     return hashlib.sha256(raw).hexdigest()
 
 
-def test_downloads_are_checked_before_they_are_kept(tmp_path, capsys):
+def test_downloads_are_checked_before_they_are_stored(tmp_path, capsys):
     host = tmp_path / "host"
     host.mkdir()
     (host / "good.gz").write_bytes(gzip.compress(b"good"))

@@ -1,4 +1,4 @@
-"""Readers of the public formats, on small files of that format made here, and what they say to broken ones."""
+"""Readers of the public formats on small generated files, and their errors for broken files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_idx_plain_or_gzipped_in_the_folder_or_below_it(tmp_path, packed, below)
 
 
 def test_the_environment_variable_is_searched_but_only_in_named_folders(tmp_path, monkeypatch):
-    """MNIST and Fashion-MNIST have the same file names: in a common folder nobody could tell them apart."""
+    """MNIST and Fashion-MNIST have the same file names: in a common folder they cannot be distinguished."""
     monkeypatch.setattr("undrift.data.download.fetch", no_network)
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
     write_mnist(tmp_path)
@@ -65,7 +65,7 @@ def no_network(url):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda raw: raw[:-5], "is truncated or damaged: 31371 bytes where its header announces 31376"),
+        (lambda raw: raw[:-5], "is truncated or damaged: 31371 bytes where its header says 31376"),
         (lambda raw: raw[:3], "is not an idx file"),
         (lambda raw: b"<html>" + raw, "is not an idx file"),
         (lambda raw: gzip.compress(raw)[:200], "cannot read"),
@@ -182,7 +182,7 @@ def test_domainnet_from_its_lists_keeps_ten_classes_and_six_domains(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["emnist-letters", "cifar-100", "svhn", "pacs32", "domainnet"])
-def test_what_cannot_be_downloaded_says_what_to_put_where(name, tmp_path, monkeypatch):
+def test_data_without_a_download_say_which_files_to_put_where(name, tmp_path, monkeypatch):
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
     with pytest.raises(BadRequest, match=rf"{name} was not found: get it from .* and put .* under {tmp_path}"):
         load(name)

@@ -102,7 +102,7 @@ def test_object_arrays_are_refused_and_never_unpickled(tmp_path, name):
         load(save(tmp_path / "m.npz", **{name: bomb}))
 
 
-def test_what_is_no_npz_is_refused(tmp_path):
+def test_files_that_are_no_npz_are_refused(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"no zip")
     np.save(tmp_path / "b.npy", np.zeros(3))
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")
@@ -143,10 +143,10 @@ def test_image_folder_by_class_or_by_client(tmp_path):
     for client in ("north", "south"):
         picture(tmp_path / "sites" / client / "a" / "1.png", (1, 2, 3))
         picture(tmp_path / "sites" / client / "b" / "1.png", 7, mode="L")
-    runtimes = load(str(tmp_path / "sites"))
-    assert runtimes.clients == ("north", "south")
-    assert runtimes.client_train.tolist() == [0, 0, 1, 1]
-    assert runtimes.shape == (3, 5, 6)  # one colour image makes all colour
+    by_client = load(str(tmp_path / "sites"))
+    assert by_client.clients == ("north", "south")
+    assert by_client.client_train.tolist() == [0, 0, 1, 1]
+    assert by_client.shape == (3, 5, 6)  # one colour image makes all colour
 
 
 def test_images_of_unequal_size_are_refused_or_resized(tmp_path):

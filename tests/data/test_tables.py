@@ -22,7 +22,7 @@ def patients(**changes):
     return pandas.DataFrame(columns | changes)
 
 
-def test_a_table_is_a_federation_of_its_owners():
+def test_a_table_is_a_federation_of_its_clients():
     data = ud.data.table(patients(), label="ill", client="hospital", name="patients")
     assert data.classes == ("no", "yes")
     assert data.clients == ("east", "north", "south")
@@ -61,7 +61,7 @@ def test_a_table_can_be_dealt_like_any_data():
     ],
     ids=str,
 )
-def test_tables_that_cannot_be_used_are_one_sentence(changes, asked, reason):
+def test_refused_tables_give_one_sentence(changes, asked, reason):
     with pytest.raises(BadRequest, match=reason) as caught:
         ud.data.table(patients(**changes), **{"label": "ill", "client": "hospital"} | asked)
     assert "\n" not in str(caught.value)
@@ -69,7 +69,7 @@ def test_tables_that_cannot_be_used_are_one_sentence(changes, asked, reason):
 
 @pytest.fixture
 def letters(tmp_path):
-    """A small dataset with pictures and writers, written to and read from this disk."""
+    """A small dataset with images and writers, written to disk and read back."""
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({
         "image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"]), "writer": datasets.Value("string"),

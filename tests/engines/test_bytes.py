@@ -1,5 +1,5 @@
-"""What really goes through the pipes of the processes engine is what the parts declared (and, in a simulation, the
-client's state, which the driver keeps)."""
+"""The bytes in the pipes of the processes engine are those the parts declared, plus the client's state, which the driver
+stores in a simulation."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def workers():
     processes.stop_workers(workers)
 
 
-class Scale:
-    """An arena (or windows) that weighs what passes through it."""
+class ByteCounter:
+    """An arena (or its reading side) that counts the bytes that pass through it."""
 
     def __init__(self, inner):
         self.inner, self.bytes = inner, 0
@@ -46,25 +46,25 @@ class Scale:
 
 def sent(text, workers, monkeypatch):
     """(down, up): bytes per client of the third round."""
-    seen = defaultdict(list)
+    counted = defaultdict(list)
 
     def packed(content, arena):
-        scale = Scale(arena)
-        data = pack(content, scale)
-        seen["down"].append(len(data) + scale.bytes)
+        counter = ByteCounter(arena)
+        data = pack(content, counter)
+        counted["down"].append(len(data) + counter.bytes)
         return data
 
-    def unpacked(data, windows):
-        scale = Scale(windows)
-        content = unpack(data, scale)
+    def unpacked(data, blocks):
+        counter = ByteCounter(blocks)
+        content = unpack(data, counter)
         if content[0] == "done":
-            seen["up"].append(len(data) + scale.bytes)
+            counted["up"].append(len(data) + counter.bytes)
         return content
 
     options = {"method": method(text), "model": costs.network, "rounds": 3, "epochs": 2, "batch": 10, "lr": 0.01,
                "cohort": 1.0, "out": False}  # fmt: skip
     setup, store = prepare(from_keywords(options), costs.federation()), RunStore(None)
-    engine = processes.Processes(workers, lent=True).open(setup.runtime, store.states)
+    engine = processes.Processes(workers, keep_alive=True).open(setup.runtime, store.states)
     loop = setup.loop(engine, store)
     loop.evaluator = NoEvaluation()
     with monkeypatch.context() as patch, torch.no_grad():
@@ -72,14 +72,14 @@ def sent(text, workers, monkeypatch):
         patch.setattr(processes, "unpack", unpacked)
         server_state = loop.begin()
         for _ in range(3):
-            seen.clear()
+            counted.clear()
             server_state = loop.one_round(server_state).state
     store.close()
-    return [sum(seen[way]) / costs.CLIENTS for way in ("down", "up")]
+    return [sum(counted[way]) / costs.CLIENTS for way in ("down", "up")]
 
 
 @pytest.mark.parametrize("text", ["flood", "bound", "scaffold", "fednp", "fedfomo", "fliu", "fedper", "feddyn+flood"])
-def test_what_the_pipes_carry_is_what_was_declared(text, workers, monkeypatch):
+def test_the_pipes_carry_what_was_declared(text, workers, monkeypatch):
     plain, found = sent("fedavg", workers, monkeypatch), sent(text, workers, monkeypatch)
     counted = costs.count(text)
     down, up = (mine - fedavg for mine, fedavg in zip(found, plain))

@@ -1,4 +1,4 @@
-"""The processes engine gives inline's bits, replaces its dead, and leaves nobody behind."""
+"""The processes engine gives inline's bits, replaces dead workers, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from undrift.round.orders import Order
 from undrift.testing import small_network, tiny
 
 SETTINGS = {"rounds": 4, "epochs": 2, "batch": 8, "momentum": 0.5, "cohort": 3, "evaluate_every": 2, "proxy": 0}
-TEXT = {"trimmed": "trimmed(0.4)"}  # a cohort of three has nobody to cut at the default
-NEED_MORE = {"fedlaw": "proxy", "aflama": "proxy", "krum": "many", "multikrum": "many"}  # run elsewhere
+TEXT = {"trimmed": "trimmed(0.4)"}  # with the default a cohort of three has no client to trim
+NEED_MORE = {"fedlaw": "proxy", "aflama": "proxy", "krum": "many", "multikrum": "many"}  # tested in their own files
 
 
 @pytest.fixture(scope="module")
-def crew():
-    """One pool for all tests: starting workers is what costs."""
-    workers = start_workers(2)
-    yield workers
-    stop_workers(workers)
+def workers():
+    """One pool for all tests, because starting workers is slow."""
+    started = start_workers(2)
+    yield started
+    stop_workers(started)
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in NEED_MORE])
-def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew, two_threads):
+def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers, two_threads):
     federation = tiny(clients=5)
 
     def network():
@@ -46,7 +46,7 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew, tw
     settings = {**SETTINGS, "model": network, "out": False}
     name = TEXT.get(name, name)
     inline = ud.run(name, federation, engine="inline", **settings)
-    spread = ud.run(name, federation, engine="processes", started=crew, **settings)
+    spread = ud.run(name, federation, engine="processes", started=workers, **settings)
     assert two_threads() == 2
     assert torch.equal(inline.vector, spread.vector)
     stages = [
@@ -57,12 +57,12 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, crew, tw
 
 @dataclass(frozen=True)
 class Deadly(Objective):
-    """Kills its own process in round 1 at client 2; once, if a file remembers it."""
+    """Kills its own process in round 1 at client 2, `times` times. A file counts the kills."""
 
     memo: str
     times: int = 1
 
-    def before_training(self, job: Job, state, told):
+    def before_training(self, job: Job, state, server_message):
         if job.round == 1 and job.client == 2:
             deaths = Path(self.memo)
             done = len(deaths.read_text()) if deaths.exists() else 0
@@ -138,7 +138,7 @@ def test_a_plain_script_without_a_main_guard_and_with_its_own_model_runs_on_proc
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_orders_go_longest_first_in_pieces_that_shrink():
+def test_orders_go_largest_first_in_chunks_that_shrink():
     sizes = [1] * 90 + [30, 50]
     orders = [Order("train", 0, k, torch.zeros(1), {}, size=size) for k, size in enumerate(sizes)]
     chunks = chunked(orders, workers=2)

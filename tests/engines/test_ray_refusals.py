@@ -1,4 +1,4 @@
-"""What a user without Ray is told. Everything that needs Ray is in tests/ray."""
+"""Errors for users without Ray. Tests that need Ray are in tests/ray."""
 
 from __future__ import annotations
 

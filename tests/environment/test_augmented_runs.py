@@ -1,4 +1,4 @@
-"""Augmentation inside a run: seeded per client and round, recorded, for pictures only."""
+"""Augmentation inside a run: seeded per client and round, recorded, for images only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic domains and augmentation: shapes, ranges, seeds, and what each does to a picture one can check."""
+"""Synthetic domains and augmentation: shapes, ranges, seeds, and the effect on images with known results."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def pictures(n=5, channels=3, height=12, width=9):
+def random_images(n=5, channels=3, height=12, width=9):
     return torch.rand(n, channels, height, width, generator=generator(7))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("transform", ALL + AUGMENTS, ids=repr)
 def test_shape_range_seed_and_purity(transform, channels):
-    images = pictures(channels=channels)
+    images = random_images(channels=channels)
     before = images.clone()
     out = transform(images, generator(1))
     assert out.shape == images.shape
@@ -50,18 +50,18 @@ def test_shape_range_seed_and_purity(transform, channels):
 
 
 def test_grey_has_equal_channels_and_keeps_grey():
-    out = domains.grey()(pictures())
+    out = domains.grey()(random_images())
     assert torch.equal(out[:, 0], out[:, 2])
-    one = pictures(channels=1)
+    one = random_images(channels=1)
     assert torch.equal(domains.grey()(one), one)
 
 
-def test_inverting_twice_is_nothing():
-    images = pictures()
+def test_inverting_twice_changes_nothing():
+    images = random_images()
     assert torch.allclose(domains.inverted()(domains.inverted()(images)), images, atol=1e-6)
 
 
-def test_blur_keeps_flat_pictures_and_spreads_a_point():
+def test_blur_keeps_flat_images_and_spreads_a_point():
     flat = torch.full((1, 1, 9, 9), 0.4)
     assert torch.allclose(domains.blurred(2.0)(flat), flat, atol=1e-6)
     point = torch.zeros(1, 1, 15, 15)
@@ -72,7 +72,7 @@ def test_blur_keeps_flat_pictures_and_spreads_a_point():
 
 
 def test_rotation_by_a_quarter_is_exact_and_turns_counter_clockwise():
-    images = pictures(height=8, width=8)
+    images = random_images(height=8, width=8)
     assert torch.allclose(domains.rotated(90)(images), images.rot90(1, (2, 3)), atol=1e-5)
     assert torch.allclose(domains.rotated(360)(images), images, atol=1e-4)
     upright = torch.zeros(1, 1, 9, 21)
@@ -81,12 +81,12 @@ def test_rotation_by_a_quarter_is_exact_and_turns_counter_clockwise():
     assert torch.allclose(half_turn, upright, atol=1e-5)
 
 
-def test_noise_has_the_deviation_asked_for():
+def test_noise_has_the_requested_deviation():
     grey = torch.full((20, 1, 32, 32), 0.5)
     assert (domains.noisy(0.1)(grey, generator()) - grey).std() == pytest.approx(0.1, rel=0.05)
 
 
-def test_edges_are_where_the_picture_changes():
+def test_edges_are_where_the_image_changes():
     step = torch.zeros(1, 1, 8, 8)
     step[..., 4:] = 1
     out = domains.edge()(step)[0, 0]
@@ -96,7 +96,7 @@ def test_edges_are_where_the_picture_changes():
 
 
 def test_crops_are_shifts_and_each_image_has_its_own():
-    images = pictures(n=64, height=16, width=16)
+    images = random_images(n=64, height=16, width=16)
     out = augment.crop(pad=2)(images, generator())
     padded = torch.nn.functional.pad(images, (2,) * 4)
     seen = set()
@@ -110,7 +110,7 @@ def test_crops_are_shifts_and_each_image_has_its_own():
 
 
 def test_probabilities_decide_per_image():
-    images = pictures(n=400)
+    images = random_images(n=400)
     same = (augment.crop(pad=4, p=0.5)(images, generator()) == images).flatten(1).all(1).float().mean()
     assert same == pytest.approx(0.5 + 0.5 / 81, abs=0.08)
     flipped = (augment.flip(0.3)(images, generator()) != images).flatten(1).any(1).float().mean()
@@ -119,10 +119,10 @@ def test_probabilities_decide_per_image():
     assert torch.equal(augment.crop(p=0.0)(images, generator()), images)
 
 
-def test_jitter_of_no_strength_is_nothing_and_grey_has_no_colour_to_change():
-    images = pictures()
+def test_jitter_of_strength_zero_changes_nothing_and_saturation_keeps_grey():
+    images = random_images()
     assert torch.allclose(augment.jitter(0, 0, 0)(images, generator()), images, atol=1e-6)
-    one = pictures(channels=1)
+    one = random_images(channels=1)
     assert torch.allclose(augment.jitter(0, 0, 1.0)(one, generator()), one, atol=1e-6)
     bright = augment.jitter(0.2, 0, 0)(torch.full((500, 3, 2, 2), 0.5), generator())
     assert bright.min() == pytest.approx(0.4, abs=0.01)
@@ -131,7 +131,7 @@ def test_jitter_of_no_strength_is_nothing_and_grey_has_no_colour_to_change():
 
 def test_around_standardised_batches_pads_with_black():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
-    images = pictures()
+    images = random_images()
     m, s = (torch.tensor(v).view(1, 3, 1, 1) for v in (mean, std))
     plain = augment.crop(pad=3)(images, generator(2))
     wrapped = augment.around(augment.crop(pad=3), mean, std)((images - m) / s, generator(2))
@@ -139,7 +139,7 @@ def test_around_standardised_batches_pads_with_black():
 
 
 def test_compose_is_one_after_the_other_from_one_stream():
-    images, stream = pictures(), generator(3)
+    images, stream = random_images(), generator(3)
     expected = augment.flip()(augment.crop()(images, stream), stream)
     both = augment.compose([augment.crop(), augment.flip()])
     assert torch.equal(both(images, generator(3)), expected)

@@ -1,4 +1,4 @@
-"""Label noise: exact counts, the right classes, pure and seeded; permutations that slices can follow."""
+"""Label noise: exact counts, the right classes, pure and seeded, and permutations for the test slices."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_exactly_the_share_changes(kind, owners, rate):
         assert not np.array_equal(noisy, kind(rate).apply(LABELS, owners, 10, stream(1)))
 
 
-def test_everybody_is_noisy_alike_after_the_partition():
+def test_all_clients_are_equally_noisy_after_the_partition():
     changed = noise.symmetric(0.2).apply(LABELS, OWNERS, 10, stream()) != LABELS
     for part in OWNERS:
         assert abs(changed[part].sum() - 0.2 * len(part)) < 1
 
 
-def test_symmetric_draws_uniformly_among_the_others():
+def test_symmetric_draws_uniformly_among_the_other_classes():
     labels = np.full(90_000, 3)
     noisy = noise.symmetric(1.0).apply(labels, None, 10, stream())
     counts = np.bincount(noisy, minlength=10)
@@ -52,7 +52,7 @@ def test_pair_moves_to_the_next_class():
     assert np.array_equal(noisy, (LABELS + 1) % 10)
 
 
-def test_constant_hits_the_share_and_those_already_there_stay():
+def test_constant_sets_the_share_and_keeps_labels_that_match():
     noisy = noise.constant(0.4, 7).apply(LABELS, None, 10, stream())
     assert set(noisy[noisy != LABELS]) == {7}
     hit = (noisy != LABELS).sum()
@@ -130,19 +130,19 @@ def test_bad_requests_are_one_sentence(make, reason):
     assert "\n" not in str(caught.value)
 
 
-def test_clients_that_share_samples_cannot_be_noisy_apart():
+def test_noise_refuses_clients_that_share_samples():
     lazy = partition.resample(100)(LABELS, 1_000_000, stream())
     with pytest.raises(BadRequest, match=r"share samples .*when=before"):
         noise.symmetric(0.1).apply(LABELS, lazy, 10, stream())
 
 
-def test_before_gathers_noise_where_zero_is_rich():
-    """ALGORITHMS A.9: with `before` the largest tenth of a skewed federation is noisier than the smallest half."""
+def test_before_collects_noise_at_clients_with_many_zeros():
+    """With `before` the largest tenth of a skewed federation is noisier than the smallest half."""
     labels = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 6000))
     noisy = noise.constant(0.2, when="before").apply(labels, None, 10, stream())
-    parts = partition.lognormal(0.9, 0.3)(noisy, 100, stream(1))
-    order = np.argsort(parts.sizes)
-    rate = [np.mean((noisy != labels)[np.concatenate([parts[k] for k in ks])]) for ks in (order[-10:], order[:50])]
+    shards = partition.lognormal(0.9, 0.3)(noisy, 100, stream(1))
+    order = np.argsort(shards.sizes)
+    rate = [np.mean((noisy != labels)[np.concatenate([shards[k] for k in ks])]) for ks in (order[-10:], order[:50])]
     assert rate[0] > 2 * rate[1]
 
 

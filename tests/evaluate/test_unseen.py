@@ -89,7 +89,7 @@ def test_a_run_with_unseen_clients_is_repeated_by_its_toml_and_resumed(tmp_path)
 
 @pytest.mark.parametrize(("share", "clients"), [(0.99, 10), (0.5, 1)])
 def test_a_share_that_leaves_nobody_is_an_error_that_says_so(share, clients):
-    with pytest.raises(BadRequest, match=f"of {clients} clients leaves nobody"):
+    with pytest.raises(BadRequest, match=f"of {clients} clients leaves no client"):
         ud.run("fedavg", **{**SHARED, "clients": clients}, unseen=share)
 
 

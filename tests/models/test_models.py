@@ -19,7 +19,7 @@ def parameters(model):
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "args", "options", "count"),
     [
-        # ALGORITHMS B
+        # the counts of the papers
         ("lenet5", GREY, 10, (), {}, 61_706),
         ("cnn", GREY, 10, (), {}, 1_663_370),
         ("cnn", GREY, 10, (), {"padded": False}, 582_026),
@@ -114,7 +114,7 @@ def test_the_head_is_the_last_layer_executed(name):
 
 
 @pytest.mark.parametrize("name", [name for name in models.names() if name not in WIDE | {"resnet20"}])
-def test_what_is_said_to_fit_fits_and_the_rest_is_refused(name):
+def test_fitting_models_build_and_the_others_are_refused(name):
     for side in range(1, 20):
         shape = (1, side, side)
         if name in models.fitting(shape):

@@ -1,4 +1,4 @@
-"""One federated round of every network: what comes out is the weighted mean, BatchNorm's statistics included."""
+"""One federated round of every network: the result is the weighted mean, including BatchNorm's statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every partition must obey: each index at most once, bounded time, a function of the seed alone."""
+"""Properties of every partition: each index at most once, bounded time, a function of the seed alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHOLE = [  # every sample exactly once
     partition.lognormal(0.9, 0.3),
     partition.lognormal(2.0, 0.01),
 ]
-SOME = [  # what does not fit is left out
+SOME = [  # samples that do not fit are not dealt
     partition.pathological(2),
     partition.pathological(3),
     partition.pathological(2, form="fliu"),
@@ -49,7 +49,7 @@ def dealt(recipe, labels, clients, seed=0):
     return recipe(labels, clients, np.random.default_rng(seed))
 
 
-# A thousand draws of a thousand clients each: seconds apiece. The one with a published limit is in test_dirichlet.py.
+# A thousand draws of a thousand clients each: seconds each. The one with a published limit is in test_dirichlet.py.
 LONG = {recipe for recipe in WHOLE if isinstance(recipe, partition.dirichlet) and recipe.recipe == "niid-bench"}
 SIZED = [
     pytest.param(recipe, clients, marks=pytest.mark.slow if clients == 1000 and recipe in LONG else ())
@@ -59,14 +59,14 @@ SIZED = [
 
 
 @pytest.mark.parametrize(("recipe", "clients"), SIZED, ids=repr)
-def test_every_index_at_most_once_and_nobody_empty_in_bounded_time(recipe, clients):
+def test_every_index_at_most_once_and_no_client_empty_in_bounded_time(recipe, clients):
     began = time.process_time()
-    parts = dealt(recipe, BALANCED, clients)
+    shards = dealt(recipe, BALANCED, clients)
     assert time.process_time() - began < 5
-    held = np.concatenate(parts)
-    assert len(parts) == clients
-    assert all(part.dtype == np.int64 for part in parts)
-    assert min(parts.sizes) >= 1
+    held = np.concatenate(shards)
+    assert len(shards) == clients
+    assert all(shard.dtype == np.int64 for shard in shards)
+    assert min(shards.sizes) >= 1
     assert len(np.unique(held)) == len(held)
     assert held.min() >= 0
     assert held.max() < len(BALANCED)
@@ -89,21 +89,21 @@ def test_a_function_of_the_seed_alone(recipe):
     clients=st.integers(1, 80),
     seed=st.integers(0, 2**32),
 )
-def test_any_labels_any_clients_end_whole_or_refused(recipe, sizes, clients, seed):
+def test_any_labels_and_clients_are_dealt_or_refused(recipe, sizes, clients, seed):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    parts = outcome(recipe, labels, clients, seed)
-    if isinstance(parts, BadRequest):
-        assert any(character.isdigit() for character in str(parts))  # the values are named
+    shards = outcome(recipe, labels, clients, seed)
+    if isinstance(shards, BadRequest):
+        assert any(character.isdigit() for character in str(shards))  # the values are named
         return
-    held = np.concatenate(parts)
+    held = np.concatenate(shards)
     assert len(np.unique(held)) == len(held)
-    assert min(parts.sizes) >= 1
+    assert min(shards.sizes) >= 1
     if recipe in WHOLE:
         assert len(held) == len(labels)
 
 
 def outcome(recipe, labels, clients, seed):
-    """The parts, or the refusal."""
+    """The shards, or the error."""
     try:
         return dealt(recipe, labels, clients, seed)
     except BadRequest as refusal:
@@ -111,7 +111,7 @@ def outcome(recipe, labels, clients, seed):
 
 
 @pytest.mark.parametrize("recipe", WHOLE, ids=repr)
-def test_more_clients_than_samples_is_refused_with_the_values_and_the_way_out(recipe):
+def test_more_clients_than_samples_is_refused_with_the_values_and_the_fix(recipe):
     with pytest.raises(BadRequest, match=r"3000 clients .* 2000;.*resample"):
         dealt(recipe, SKEWED, 3000)
 
@@ -121,7 +121,7 @@ def test_more_clients_than_samples_is_refused_with_the_values_and_the_way_out(re
     ("labels", "reason"),
     [(np.array([0.0, 1.0, 1.5]), "integers"), (np.array([[0, 1]]), "flat"), (np.array([0, -1, 2]), "negative")],
 )
-def test_labels_that_are_none_are_refused(recipe, labels, reason):
+def test_invalid_labels_are_refused(recipe, labels, reason):
     with pytest.raises(BadRequest, match=reason):
         dealt(recipe, labels, 1)
 
@@ -164,7 +164,7 @@ def test_bad_parameters_are_one_sentence(make, reason):
     assert "\n" not in str(caught.value)
 
 
-def test_the_public_names_are_the_recipes():
+def test_the_public_names_are_the_partitions():
     assert set(partition.__all__) == {
         "iid", "dirichlet", "pathological", "shards", "label_skew", "quantity_skew", "label_quantity_skew",
         "lognormal", "natural", "by_domain", "resample", "class_counts",
@@ -172,6 +172,6 @@ def test_the_public_names_are_the_recipes():
     assert all(getattr(partition, name).__dataclass_params__.frozen for name in partition.__all__)
 
 
-def test_equal_recipes_are_equal_and_hash_alike():
+def test_equal_partitions_compare_and_hash_equal():
     assert partition.class_counts([[1, 2]]) == partition.class_counts(((1, 2),))
     assert len({partition.dirichlet(0.1), partition.dirichlet(0.1), partition.iid()}) == 2

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests: two nodes of one CPU each on this machine, listening to 127.0.0.1 only."""
+"""One Ray cluster for all tests: two nodes of one CPU each on this machine, listening on 127.0.0.1 only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster started for one run: it listens to this machine only, and it ends with the run, however that ends."""
+"""A cluster started for one run listens on this machine only and ends with the run, however that ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import pytest
 pytestmark = pytest.mark.ray
 
 COMMAND = [sys.executable, "-c", "from undrift.cli import main; main()"]
-WORDS = ["run", "--method", "scaffold", "--model", "mlp(100, norm=batch, dropout=0.2)", "--rounds", "60",
+ARGUMENTS = ["run", "--method", "scaffold", "--model", "mlp(100, norm=batch, dropout=0.2)", "--rounds", "60",
          "--evaluate-every", "10", "--json"]  # fmt: skip
-# Ray's own: they try to reach a dead cluster for a minute, then go.
+# Ray's own helpers: they try to reach a dead cluster for a minute, then end.
 AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
 ENVIRONMENT = {"UNDRIFT_CHECKPOINT_EVERY": "1"}
 
 
-def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+def begun(folder: Path, *more: str) -> subprocess.Popen[str]:
     """A run in a session of its own that has done five rounds."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    process = subprocess.Popen([*COMMAND, *WORDS, "--out", str(folder), *words], text=True, stdout=subprocess.PIPE,
+    process = subprocess.Popen([*COMMAND, *ARGUMENTS, "--out", str(folder), *more], text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env=clean | ENVIRONMENT, start_new_session=True)  # fmt: skip
     until = time.monotonic() + 60
     while process.poll() is None and rounds(folder) < 5 and time.monotonic() < until:
@@ -52,7 +52,7 @@ def family(parent: int) -> set[int]:
 
 
 def left(pids: set[int], seconds: float = 20.0) -> set[int]:
-    """Those that are still there so much later."""
+    """The processes that are still alive after so many seconds."""
     until = time.monotonic() + seconds
     while (there := {pid for pid in pids if alive(pid)}) and time.monotonic() < until:
         time.sleep(0.1)
@@ -77,15 +77,15 @@ def listening(pids: set[int]) -> set[str]:
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and words[9] in sockets:
-                found.add(words[1].partition(":")[0])
+            columns = line.split()
+            if columns[3] == "0A" and columns[9] in sockets:
+                found.add(columns[1].partition(":")[0])
     return found
 
 
 @pytest.fixture(scope="session")
 def stay_a_minute():
-    """Processes that may outlive their test, but not by much more than a minute; looked at when all tests are over."""
+    """Processes that may outlive their test by about a minute. They are checked after all tests."""
     pids, began = set(), time.monotonic()
     yield pids
     assert not left(pids, max(20.0, began + 120 - time.monotonic()))
@@ -94,23 +94,23 @@ def stay_a_minute():
 def test_a_run_killed_on_ray_and_resumed_inline_equals_one_that_was_not(tmp_path, stay_a_minute):
     killed = begun(tmp_path / "killed", "--engine", "ray", "--workers", "2")
     pids = family(killed.pid)
-    homes = {
+    loopback = {
         "0100007F",
         "0000000000000000FFFF00000100007F",
         "00000000000000000000000001000000",
     }  # 127.0.0.1, and as IPv6
-    assert listening(pids) <= homes
+    assert listening(pids) <= loopback
     assert len(pids) > 5
     agents = {pid for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(AGENTS)}
     killed.kill()
-    _, said = killed.communicate()
-    assert "engine ray: a cluster of its own on this machine, 1 node, 2 CPUs, 0 GPUs; 2 actors" in said
+    _, output = killed.communicate()
+    assert "engine ray: a cluster of its own on this machine, 1 node, 2 CPUs, 0 GPUs; 2 actors" in output
     assert not left(pids - agents)
     stay_a_minute.update(agents)
     assert 5 <= rounds(tmp_path / "killed") < 60
     resumed = subprocess.run([*COMMAND, "resume", str(tmp_path / "killed"), "--engine", "inline", "--json"],
                              capture_output=True, text=True, check=True)  # fmt: skip
-    calm = subprocess.run([*COMMAND, *WORDS, "--engine", "inline", "--out", str(tmp_path / "calm")],
+    calm = subprocess.run([*COMMAND, *ARGUMENTS, "--engine", "inline", "--out", str(tmp_path / "calm")],
                           capture_output=True, text=True, check=True)  # fmt: skip
     first, second = json.loads(calm.stdout), json.loads(resumed.stdout)
     assert first["model_sha256"] == second["model_sha256"]

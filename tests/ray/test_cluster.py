@@ -1,4 +1,4 @@
-"""A run uses the cluster as it is, goes on without what died, leaves nobody behind, and can be resumed there."""
+"""A run uses the cluster as it is, continues after a death, leaves no actor behind, and can be resumed there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class AfterRound(RunCallback):
-    """Keeps the engine, and does something after a round."""
+    """Keeps the engine and calls a function after a round."""
 
     def __init__(self, **after):
         self.after = {int(name[1:]): action for name, action in after.items()}
@@ -42,12 +42,12 @@ class AfterRound(RunCallback):
 
 
 @dataclass(frozen=True)
-class Held(Objective):
-    """On the node that a file names everybody waits in round 2, so that it dies in mid-round."""
+class WaitsOnNode(Objective):
+    """Clients on the node that a file names wait in round 2, so that the node dies in mid-round."""
 
     doomed: str = ""
 
-    def before_training(self, job: Job, state, told):
+    def before_training(self, job: Job, state, server_message):
         if self.doomed and job.round == 2:
             import ray
 
@@ -60,14 +60,14 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
 ):
     federation = tiny(clients=8)
     settings = SETTINGS
-    calm = ud.run(Held(), federation, engine="inline", out=False, **settings)
+    calm = ud.run(WaitsOnNode(), federation, engine="inline", out=False, **settings)
     third = []
 
     def join():
         third.append(cluster.add_node(**node, num_cpus=2))
         until = time.monotonic() + 60
         while len(callback.engine.workers) < 4 and time.monotonic() < until:
-            list(callback.engine.answers())  # nobody works between rounds: whoever answers has arrived
+            list(callback.engine.answers())  # no worker is busy between rounds, so this only adds new actors
         assert len(callback.engine.workers) == 4
         (tmp_path / "doomed").write_text(third[0].node_id)
 
@@ -75,7 +75,7 @@ def test_a_node_that_joins_is_used_and_one_that_dies_in_mid_round_is_named_and_i
         threading.Timer(0.2, lambda: cluster.remove_node(third[0], allow_graceful=False)).start()
 
     callback = AfterRound(_0=join, _1=kill)
-    hit = ud.run(Held(str(tmp_path / "doomed")), federation, callback=callback, **on_ray, **settings)
+    hit = ud.run(WaitsOnNode(str(tmp_path / "doomed")), federation, callback=callback, **on_ray, **settings)
     assert calm.summary["model_sha256"] == hit.summary["model_sha256"]
     (failure,) = hit.summary["failures"]
     assert (failure["round"], failure["client"], failure["kind"]) == (2, None, "node")
@@ -91,7 +91,7 @@ def test_an_actor_that_dies_on_every_try_ends_the_run_with_a_sentence(tmp_path, 
 class Deadly(Objective):
     """Kills its own process in round 1 at client 2."""
 
-    def before_training(self, job: Job, state, told):
+    def before_training(self, job: Job, state, server_message):
         if job.round == 1 and job.client == 2:
             signal.raise_signal(signal.SIGKILL)
 
@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_no_actor_behind_and_a_run_begun_inline_is_resumed_on_ray(
         while ray.available_resources().get("CPU", 0) < ray.cluster_resources()["CPU"] and time.monotonic() < until:
             time.sleep(0.1)
         assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
-        # In a cluster that this process has joined already, which is not ours to leave.
+        # This process has joined the cluster before the run, so the run does not leave it.
         resumed = ud.resume(tmp_path / "run", federation=federation, model=SETTINGS["model"], engine="ray")
         assert ray.is_initialized()
     finally:

@@ -28,7 +28,7 @@ def refused(match: str, out, federation=None, **settings) -> None:
     assert not out.exists()
 
 
-def test_an_address_where_nobody_answers_is_refused_within_ten_seconds(tmp_path):
+def test_an_address_without_an_answer_is_refused_within_ten_seconds(tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -37,7 +37,7 @@ def test_an_address_where_nobody_answers_is_refused_within_ten_seconds(tmp_path)
     assert time.monotonic() - began < 10
 
 
-def test_an_address_where_somebody_else_listens_is_refused_within_ten_seconds(tmp_path, cluster):
+def test_an_address_where_another_program_listens_is_refused_within_ten_seconds(tmp_path, cluster):
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()

@@ -12,7 +12,7 @@ from undrift.engine.spawn import cores
 
 def test_the_model_by_hand():
     """Ten clients of 1 s, orders of 0.1 s, 0.5 s of the server: 0.5 + 11 s alone, 11/4 s on four cores; eleven machines
-    are as good as ten, and with a thousand clients the driver's 100 s are the limit."""
+    are no faster than ten, and with a thousand clients the driver's 100 s are the limit."""
     alone = RoundTime(11.5, 11.0, (1.0,) * 10)
     assert alone.server == pytest.approx(0.5)
     assert alone.order == pytest.approx(0.1)
@@ -31,10 +31,10 @@ def test_one_actor_predicts_two_actors_and_three_nodes_within_a_fifth(cluster, n
     several = [UndriftLoop(steady_work(), 0, engine=Ray(cluster.address, actors).open) for actors in (3, 2, 1)]
     try:
         assert [len(ours.engine.workers) for ours in several] == [3, 2, 1]
-        assert len({member.node for member in several[0].engine.workers}) == 3
+        assert len({worker.node for worker in several[0].engine.workers}) == 3
         found = check_predictions(several[::-1], cores())
     finally:
-        for ours in several[::-1]:  # the first one joined the cluster, and leaves it
+        for ours in several[::-1]:  # the first one joined the cluster and must leave it last
             ours.close()
         cluster.remove_node(third)
     for actors, one in enumerate(found, 1):

@@ -1,7 +1,8 @@
-"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`;
-`table(frame, …)` and `hugging_face(dataset, …)` take what is already in Python.
+"""Data sets by name or by path: `load("fashion-mnist")`, `load("my.npz")`, `load("folder/of/images")`.
+`table(frame, …)` and `hugging_face(dataset, …)` take data that are already in Python.
 
-Canonical public formats only, never by unpickling; decoded arrays are mapped files that runs and workers share.
+Only canonical public formats are read, and nothing is unpickled. Decoded arrays are mapped files that runs and workers
+share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decoded arrays as mapped files: the first process decodes, every later one maps the same pages.
+"""Decoded arrays as mapped files: the first process decodes them, later processes map the same pages.
 
-A folder per (data set, source files with their size and time of change, options): a source that changed is another
-folder, so nothing ever has to be invalidated. Folders appear by one rename, whole or not at all.
+There is one folder per (data set, source files with their size and time of change, options). A changed source gets
+another folder, so no folder has to be invalidated. A folder appears by one rename, complete or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, sources: Sequence[Path], make: Callable[[], Arrays], options: str = "") -> Arrays:
-    """What `make` returns, decoded once per source. Images (`x_…`) come back mapped read-only, the rest in memory."""
+    """The arrays of `make`, decoded once per source. Images (`x_…`) are mapped read-only, the others are in memory."""
     folder = cache_folder() / "decoded" / f"{name}-{_key(sources, options)}"
     if not folder.is_dir():
         arrays = make()
@@ -53,7 +53,7 @@ def _read(file: Path) -> np.ndarray:
 
 
 def _write(folder: Path, arrays: Arrays) -> bool:
-    """False where the cache cannot be written: a full or read-only disk costs speed, not the run."""
+    """Whether the folder is there. On a full or read-only disk the run goes on without a cache, only slower."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -64,7 +64,7 @@ def _write(folder: Path, arrays: Arrays) -> bool:
             np.save(building / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
         building.rename(folder)
     except OSError:
-        return folder.is_dir()  # another process was first, or the disk is full
+        return folder.is_dir()  # true if another process was first, false if the disk is full
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return True

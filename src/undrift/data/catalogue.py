@@ -18,7 +18,7 @@ from undrift.data.own import own_folder, own_npz
 
 NO_FILES = Files((), ())
 
-# Those that are not simply a few files to decode: `_read` knows how each is put together.
+# Data sets that are more than a few files to decode: `_read` assembles each of them.
 COMPOSED: dict[str, Entry] = {
     "digits": Entry(
         (1, 8, 8), DIGITS, (0.2878,), (0.3544,), "CC BY 4.0",
@@ -39,29 +39,29 @@ COMPOSED: dict[str, Entry] = {
 
 
 def names() -> list[str]:
-    """The data sets known by name; the embedded one first."""
+    """The data sets known by name. The embedded one comes first."""
     return ["digits", *ENTRIES, "domainnet", "digits-domains"]
 
 
 def about(name: str) -> Entry:
-    """Shape, classes, normalisation (empty: measured), licence and source of a data set, without reading it."""
+    """Shape, classes, normalisation (empty: measured), licence and source of a data set. Reads no files."""
     if name not in names():
         raise unknown("data set", name, names())
     return ENTRIES.get(name) or COMPOSED[name]
 
 
 def available(name: str) -> bool:
-    """Whether the data set is on this machine, i.e. can be loaded without a download."""
+    """Whether the data set can be loaded without a download."""
     if name == "digits-domains":
         return all(available(source) for _, source, *_ in domains.DIGIT_DOMAINS)
     return name == "digits" or locate(name, about(name).files) is not None
 
 
 def load(name: str, folder: Path | None = None, *, size: int | None = None) -> DataSet:
-    """The data set of this name, or the user's own from a path.
+    """Load the data set of this name, or the user's own data from a path.
 
-    `folder` is where its files are (nothing else is searched then). `size` is the side images are brought to where
-    they differ: image folders and DomainNet.
+    `folder` is where its files are (no other place is searched then). `size` is the side to which images are resized.
+    It applies to image folders and DomainNet.
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise BadRequest(f"size must be a whole number of pixels of at least 1, not {size!r}")
@@ -93,7 +93,7 @@ def _paths(name: str, folder: Path | None) -> list[Path]:
 
 
 def _arrays(name: str, folder: Path | None = None) -> Arrays:
-    """The decoded arrays with their class names and normalisation."""
+    """The decoded arrays, class names and normalisation of a data set."""
     entry, paths = about(name), _paths(name, folder)
     arrays = cached(name, paths, partial(entry.read, paths))
     if entry.classes is not None:

@@ -1,4 +1,4 @@
-"""What every reader returns: arrays, names, and how to bring the inputs to mean 0 and deviation 1."""
+"""`DataSet`, which every reader returns: arrays, names, and how to standardise the inputs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class DataSet:
     """Training and test samples of one labelled set.
 
-    x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F), perhaps a mapped
-    file; y is int64 in 0…classes−1. `mean` and `std` are per channel (0…1 units) or per column. `domain_*` number the
-    names in `domains`, `client_*` those in `clients`, for data that know where they come from.
+    x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F). It may be a
+    mapped file. y is int64 in 0…classes−1. `mean` and `std` are per channel (in units of 0…1) or per column. `domain_*`
+    holds indices into `domains` and `client_*` into `clients`, for data that name the domain or client of every sample.
     """
 
     name: str
@@ -67,14 +67,14 @@ class DataSet:
         return tuple(self.x_train.shape[1:])
 
     def scaled(self, x: np.ndarray) -> torch.Tensor:
-        """x as float32, uint8 brought to 0…1: what domain transforms and augmentations work on. Always a copy."""
+        """A float32 copy of x, with uint8 scaled to 0…1. Domain transforms and augmentations work on this."""
         import torch
 
         tensor = torch.from_numpy(np.array(x, dtype=np.float32))
         return tensor.div_(255) if x.dtype == np.uint8 else tensor
 
     def standardised(self, x: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """(x − mean)/std as float32; arrays are scaled first, a tensor is taken to be in 0…1 already. Always a copy."""
+        """A float32 copy of (x − mean)/std. Arrays are scaled first, a tensor must already be in 0…1."""
         import torch
 
         tensor = self.scaled(x) if isinstance(x, np.ndarray) else x.to(torch.float32, copy=True)
@@ -84,7 +84,7 @@ class DataSet:
 
 
 def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
-    """A data set from decoded arrays that carry their class names, mean and deviation with them."""
+    """A data set from decoded arrays, which include the class names, mean and standard deviation."""
 
     def named(key: str) -> tuple[str, ...]:
         return tuple(map(str, arrays[key].tolist())) if key in arrays else ()
@@ -159,7 +159,8 @@ def _check_groups(data: DataSet, kind: str, known: tuple[str, ...], columns: dic
 
 
 def measured(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel or column, uint8 in 0…1 units, in blocks: mapped files stay mapped."""
+    """Mean and standard deviation per channel or column, uint8 in units of 0…1. Works in blocks, so that a mapped file
+    is never loaded whole."""
     axes = (0, *range(2, x.ndim))
     scale = 255.0 if x.dtype == np.uint8 else 1.0
     total, square, count = 0.0, 0.0, 0
@@ -169,7 +170,7 @@ def measured(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         square = square + (block**2).sum(axes)
         count += block.size // block.shape[1]
     mean = np.asarray(total) / count
-    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused by name a little later
+    with np.errstate(invalid="ignore", over="ignore"):  # `DataSet` refuses infinite values later and names the sample
         std = np.sqrt(np.maximum(np.asarray(square) / count - mean**2, 0))
-    std[std < 1e-6] = 1.0  # a constant column carries nothing; leave it at zero rather than blow it up
+    std[std < 1e-6] = 1.0  # a constant column carries no information: standardised it is 0
     return tuple(float(v) for v in np.round(mean, 6)), tuple(float(v) for v in np.round(std, 6))

@@ -1,4 +1,4 @@
-"""From the files of a known data set to its arrays: one small function per family."""
+"""Decoders of the known data sets: one small function per file family, from paths to arrays."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def idx_set(paths: list[Path]) -> Arrays:
 
 
 def emnist_set(paths: list[Path]) -> Arrays:
-    """EMNIST's idx images are stored transposed: upright only after swapping rows and columns."""
+    """EMNIST's idx images are stored transposed, so rows and columns are swapped."""
     arrays = idx_set(paths)
     return arrays | {name: arrays[name].swapaxes(2, 3) for name in ("x_train", "x_test")}
 
 
 def letters_set(paths: list[Path]) -> Arrays:
-    """Letters are labelled 1…26; ours start at 0."""
+    """EMNIST labels letters 1…26. Here labels start at 0."""
     arrays = emnist_set(paths)
     return arrays | {name: arrays[name] - 1 for name in ("y_train", "y_test")}
 
 
 def letters10_set(paths: list[Path]) -> Arrays:
-    """The first ten letters (what FedDyn and bound weighting call EMNIST)."""
+    """The first ten letters, which the FedDyn and the bound weighting papers call EMNIST."""
     arrays = letters_set(paths)
     return {name: array[arrays[f"y_{name[2:]}"] < 10] for name, array in arrays.items()}
 
@@ -61,20 +61,20 @@ def svhn_set(paths: list[Path]) -> Arrays:
 
 
 def npz_set(paths: list[Path]) -> Arrays:
-    """A plain .npz of images with class names, and domain columns where there are domains."""
-    held = npz(paths[0])
+    """A plain .npz of images with class names, and domain columns if there are domains."""
+    found = npz(paths[0])
     for name in ("x_train", "y_train", "x_test", "y_test"):
-        if name not in held:
+        if name not in found:
             raise BadRequest(f"{paths[0]} lacks the array {name}; write it again with np.savez")
-    arrays = {name: channels_first(held[name]) for name in ("x_train", "x_test")}
+    arrays = {name: channels_first(found[name]) for name in ("x_train", "x_test")}
     for name in ("y_train", "y_test", "domain_train", "domain_test"):
-        if name in held:
-            arrays[name] = whole_numbers(held[name], name, str(paths[0]))
-    return arrays | {name: held[name] for name in ("classes", "domains") if name in held}
+        if name in found:
+            arrays[name] = whole_numbers(found[name], name, str(paths[0]))
+    return arrays | {name: found[name] for name in ("classes", "domains") if name in found}
 
 
 def whole_numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
-    """Labels as int64; floats are taken only if each is a whole number, since 1.5 is no class."""
+    """Labels as int64. Floats are accepted only if each is a whole number, since 1.5 is no class."""
     whole = values.dtype.kind in "iub" or (values.dtype.kind == "f" and bool((values == np.floor(values)).all()))
     if not whole:
         raise BadRequest(
@@ -84,10 +84,10 @@ def whole_numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
 
 
 def digits_set() -> Arrays:
-    """scikit-learn's 8×8 digits, split once and for all into 1437 + 360, stratified by class.
+    """scikit-learn's 8×8 digits with a fixed split into 1437 + 360, stratified by class.
 
-    The grey levels 0…16 are stored as 0…240 (times 15, so nothing is rounded): images of one kind everywhere. The
-    split is drawn from numpy's legacy stream, whose numbers never change between versions.
+    The grey levels 0…16 are stored as 0…240 (times 15, so nothing is rounded), as uint8 like all images. The split is
+    drawn from numpy's legacy stream, whose numbers do not change between versions.
     """
     x, y = _digits_file() or _digits_import()
     draw = np.random.RandomState(0)
@@ -101,14 +101,14 @@ def digits_set() -> Arrays:
 
 
 def largest(exact: np.ndarray, total: int) -> np.ndarray:
-    """Floors, and the rest to the largest fractions."""
+    """Whole numbers that sum to `total`: floors, then one more for the largest fractions."""
     counts: np.ndarray = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return counts
 
 
 def _digits_file() -> tuple[np.ndarray, np.ndarray] | None:
-    """The table inside scikit-learn, read without importing it: that alone would cost most of a second."""
+    """The table inside scikit-learn, read without importing scikit-learn, which takes most of a second."""
     import gzip
     import importlib.util
 

@@ -1,4 +1,4 @@
-"""Data sets whose samples come from several domains: DomainNet from its folders and lists, and four sets of digits."""
+"""Data sets with several domains: DomainNet from its folders and lists, and four sets of digits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DOMAINNET_FILES = Files(
 )
 DOMAINNET_SIDE = 64
 
-# Domain, the data set it is taken from, and how many training and test samples: of MNIST as many as of SVHN's subset,
-# because sixty thousand against seven would make the federation a federation of MNIST.
+# Domain, its data set, and how many training and test samples are used. MNIST gives as many as SVHN's subset: with
+# 60,000 against 7,000 samples, MNIST would dominate the federation.
 DIGIT_DOMAINS = (
     ("mnist-subset", "mnist", 7000, 2000),
     ("usps", "usps", None, None),
@@ -37,7 +37,7 @@ DIGIT_DOMAINS = (
 
 
 def domainnet(lists: list[Path], side: int) -> Arrays:
-    """The images the lists name (`domain/class/file.jpg number` per line), ten classes, brought to side × side."""
+    """The images of ten classes named in the lists (`domain/class/file.jpg number` per line), as side × side."""
     wanted = {number: label for label, number in enumerate(DOMAINNET_CLASSES.values())}
     held: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
     for index, path in enumerate(lists):
@@ -67,7 +67,7 @@ def domainnet(lists: list[Path], side: int) -> Arrays:
 
 
 def digits_domains(load: Callable[[str], Arrays]) -> Arrays:
-    """Four sets of digits as 3 × 32 × 32: small ones padded (28) or enlarged (16), grey ones on three channels."""
+    """Four sets of digits as 3 × 32 × 32: sides of 28 are padded, of 16 enlarged, grey is repeated on 3 channels."""
     columns: dict[str, list[np.ndarray]] = {}
     for number, (_, source, *first) in enumerate(DIGIT_DOMAINS):
         arrays = load(source)

@@ -1,7 +1,7 @@
-"""Downloads from the canonical source, each file checked before anybody reads it.
+"""Downloads from the canonical source. Each file is checked before it is stored.
 
 The checksums are SHA-256 of the *decompressed* content, taken from copies that were verified against the sums published
-by the authors; compression may differ from host to host, the data may not.
+by the authors. Compression may differ from host to host, the data may not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class Download:
-    """`sums` maps a file's name (as it will lie on disk) to its SHA-256. With `archive` all are members of that tar."""
+    """`sums` pairs a file's name on disk with its SHA-256. With `archive` all files are members of that tar."""
 
     url: str
     folder: str
@@ -30,7 +30,7 @@ class Download:
     archive: str = ""
 
     def into(self, root: Path) -> None:
-        """Fetch, check and store every file under root/folder; a file that is there already is left alone."""
+        """Fetch, check and store every file under root/folder. Existing files are not fetched again."""
         target = root / self.folder
         target.mkdir(parents=True, exist_ok=True)
         wanted = {name: sha for name, sha in self.sums if not (target / name).is_file()}
@@ -54,7 +54,7 @@ class Download:
 def _store(path: Path, content: bytes, sha: str, url: str) -> None:
     if hashlib.sha256(content).hexdigest() != sha:
         raise BadRequest(
-            f"{path.name} from {url} has the wrong SHA-256 and was thrown away; try again or fetch it by hand"
+            f"{path.name} from {url} has the wrong SHA-256 and was discarded; try again or fetch it by hand"
         )
     building = path.with_name(f".{path.name}.part")
     building.write_bytes(content)
@@ -62,8 +62,8 @@ def _store(path: Path, content: bytes, sha: str, url: str) -> None:
 
 
 def fetch(url: str) -> bytes:
-    """The body of a URL, with a progress bar where somebody watches."""
-    import urllib.request  # only those who download pay for its import
+    """The body of a URL, with a progress bar in a terminal."""
+    import urllib.request  # imported here, because only a download needs it
 
     with urllib.request.urlopen(url, timeout=30) as reply:
         size = int(reply.headers.get("Content-Length") or 0)
@@ -75,12 +75,12 @@ def fetch(url: str) -> bytes:
     return b"".join(blocks)
 
 
-# What a dead host, a cut line or a page instead of a file lead to.
+# The errors of an unreachable host, an interrupted transfer, or an HTML page instead of a file.
 FAILURES = (OSError, EOFError, zlib.error)
 
 
 class _Progress:
-    """A bar on stderr in a terminal, one plain line elsewhere."""
+    """A bar on stderr in a terminal, else one plain line."""
 
     def __init__(self, name: str, size: int) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""The data sets Undrift knows by name: their files, how to read them, their classes, their terms."""
+"""The data sets known by name: their files, readers, classes, normalisation and licences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set. `shape` is that of a sample, `classes` the names in label order (None: the files say)."""
+    """One data set. `shape` is the shape of a sample, `classes` the names in label order (None: in the files)."""
 
     shape: tuple[int, ...]
     classes: tuple[str, ...] | None
@@ -77,9 +77,15 @@ def _emnist(split: str, classes: tuple[str, ...], mean: float, std: float, read:
 
 
 def _npz(
-    file: str, classes: tuple[str, ...] | None, mean: tuple[float, ...], std: tuple[float, ...], source: str,
-    note: str, shape: tuple[int, ...] = COLOUR, licence: str = RESEARCH,
-) -> Entry:  # fmt: skip
+    file: str,
+    classes: tuple[str, ...] | None,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    source: str,
+    note: str,
+    shape: tuple[int, ...] = COLOUR,
+    licence: str = RESEARCH,
+) -> Entry:
     return Entry(shape, classes, mean, std, licence, source, Files((".",), (file,)), decode.npz_set, note)
 
 

@@ -1,4 +1,4 @@
-"""Where the files of a data set are, in this order: an explicit folder, `UNDRIFT_DATA`, system packages, the cache."""
+"""Find the files of a data set, in this order: an explicit folder, `UNDRIFT_DATA`, system packages, the cache."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from undrift.data.cache import cache_folder
 
 @dataclass(frozen=True)
 class Files:
-    """The files a data set consists of: every one of `names`, together in one of `folders` (relative to a root)."""
+    """The files of a data set: all of `names`, together in one of `folders` (relative to a root)."""
 
     folders: tuple[str, ...]
     names: tuple[str, ...]
     system: tuple[str, ...] = ()
 
     def within(self, root: Path, explicit: bool = False) -> list[Path] | None:
-        """All files under this root, or None. Only an explicit folder may hold them directly: idx files of MNIST and
-        Fashion-MNIST have the same names, and in a common folder nobody could tell them apart."""
+        """All files under this root, or None. Only an explicit folder may hold them directly: the idx files of MNIST
+        and Fashion-MNIST have the same names and cannot be distinguished in a common folder."""
         for folder in (*self.folders, *(["."] if explicit or "." in self.folders else [])):
             found = [_spelled(root / folder, name) for name in self.names]
             if all(found):
@@ -42,7 +42,7 @@ def _spelled(folder: Path, name: str) -> Path | None:
 
 
 def locate(name: str, files: Files, folder: Path | None = None) -> list[Path] | None:
-    """The paths of a data set's files in the order of `files.names`; None where only a download could help."""
+    """The paths of a data set's files in the order of `files.names`, or None if they are not on this machine."""
     if folder is not None:
         return _explicit(name, files, Path(folder))
     for root, explicit in _roots(files):
@@ -73,7 +73,7 @@ def _roots(files: Files) -> Iterator[tuple[Path, bool]]:
 
 
 def missing(name: str, files: Files, source: str, tried: Sequence[str] = ()) -> BadRequest:
-    """The sentence for data that are nowhere, with what to put where."""
+    """The error for data that were not found. It says which files to put where."""
     root = os.environ.get("UNDRIFT_DATA") or str(cache_folder() / "data")
     failed = f" and could not be downloaded ({'; '.join(tried)})" if tried else ""
     return BadRequest(f"{name} was not found{failed}: get it from {source} and put {files.wanted()} under {root}")

@@ -1,4 +1,4 @@
-"""Images in folders, read with Pillow: train/CLASS/…, plain CLASS/…, or CLIENT/CLASS/… where owners are known."""
+"""Images in folders, read with Pillow: train/CLASS/…, plain CLASS/…, or CLIENT/CLASS/…."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def layout(root: Path) -> list[tuple[Path, str, str, str]]:
-    """Every image under root as (path, split, class, client); client is empty where the folders do not name one."""
+    """Every image under root as (path, split, class, client). The client is empty if the folders name none."""
     splits = {path.name: path for path in folders_in(root)}
     test = next((name for name in TEST_NAMES if name in splits), None)
     rows: list[tuple[Path, str, str, str]] = []
@@ -47,7 +47,7 @@ def _classes(folder: Path, split: str, client: str = "") -> list[tuple[Path, str
 
 
 def image_folder(rows: list[tuple[Path, str, str, str]], size: int | None) -> Arrays:
-    """The arrays of a `layout`; classes and clients are numbered in the order of their names."""
+    """The arrays of a `layout`. Classes and clients are numbered in the order of their names."""
     paths, splits, labels, clients = (np.array(column) for column in zip(*rows, strict=True))
     classes, y = np.unique(labels, return_inverse=True)
     x = read_images([Path(path) for path in paths], size)
@@ -59,7 +59,7 @@ def image_folder(rows: list[tuple[Path, str, str, str]], size: int | None) -> Ar
 
 
 def read_images(paths: Iterable[Path], size: int | None = None) -> np.ndarray:
-    """uint8 (N, C, H, W): one channel if every image is grey, else three. `size` brings all to one square."""
+    """uint8 (N, C, H, W): one channel if every image is grey, else three. `size` resizes all images to a square."""
     from PIL import Image
 
     decoded: list[np.ndarray] = []
@@ -79,7 +79,7 @@ def read_images(paths: Iterable[Path], size: int | None = None) -> np.ndarray:
             (h0, w0), (h, w) = decoded[0].shape[:2], array.shape[:2]
             raise BadRequest(
                 f"images must be of one size, but {first} is {w0}×{h0} and {path} is {w}×{h}; "
-                "reduce them to one size, or load with size=32, say"
+                "resize them, or load with size=32, for example"
             )
         decoded.append(array)
     if any(array.ndim == 3 for array in decoded):
@@ -89,7 +89,7 @@ def read_images(paths: Iterable[Path], size: int | None = None) -> np.ndarray:
 
 
 def resized(images: np.ndarray, side: int) -> np.ndarray:
-    """uint8 (N, C, H, W) brought to side × side, bilinear, channel by channel."""
+    """uint8 (N, C, H, W) resized to side × side, bilinear, channel by channel."""
     from PIL import Image
 
     planes = images.reshape(-1, *images.shape[2:])

@@ -1,6 +1,6 @@
-"""Readers of the canonical public formats: idx, CIFAR's binary version, SVHN's .mat, .npz. Nothing is ever unpickled.
+"""Readers of the canonical public formats: idx, CIFAR's binary version, SVHN's .mat, .npz. Nothing is unpickled.
 
-Images come out as uint8 (N, C, H, W), labels as int64. A file that is not what it says is refused in one sentence.
+Images are uint8 (N, C, H, W), labels int64. A file that does not match its format is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file, decompressed if its first two bytes say gzip."""
+    """The bytes of a file, decompressed if its first two bytes are those of gzip."""
     try:
         raw = path.read_bytes()
         return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
@@ -28,7 +28,7 @@ def content(path: Path) -> bytes:
 
 
 def idx(path: Path) -> np.ndarray:
-    """An idx array, gzipped or plain: two zero bytes, the type, the number of sizes, the sizes, the values."""
+    """An idx array, gzipped or plain: two zero bytes, the type, the number of dimensions, their sizes, the values."""
     raw = content(path)
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES or len(raw) < 4 + 4 * raw[3]:
         raise BadRequest(f"{path} is not an idx file (its header does not say so); fetch the file again")
@@ -37,7 +37,7 @@ def idx(path: Path) -> np.ndarray:
     expected = 4 + 4 * raw[3] + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if len(raw) != expected:
         raise BadRequest(
-            f"{path} is truncated or damaged: {len(raw)} bytes where its header announces {expected}; fetch it again"
+            f"{path} is truncated or damaged: {len(raw)} bytes where its header says {expected}; fetch it again"
         )
     values = np.frombuffer(raw, kind, offset=4 + 4 * raw[3]).reshape(shape)
     return values.astype(kind.newbyteorder("="))
@@ -48,7 +48,7 @@ def idx_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
     x, y = idx(images), idx(labels)
     if x.ndim != 3 or y.ndim != 1:
         raise BadRequest(
-            f"{images} has {x.ndim} sizes and {labels} {y.ndim}, but images have 3 and labels 1; are they swapped?"
+            f"{images} has {x.ndim} dimensions and {labels} {y.ndim}, but images have 3 and labels 1; are they swapped?"
         )
     if len(x) != len(y):
         raise BadRequest(f"{images} has {len(x)} images but {labels} {len(y)} labels; they do not belong together")
@@ -77,7 +77,7 @@ def svhn_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     try:
         held = scipy.io.loadmat(str(path), variable_names=("X", "y"))
-    except Exception as error:  # scipy raises many kinds for a damaged file
+    except Exception as error:  # scipy raises many types for a damaged file
         raise BadRequest(f"cannot read {path} as a .mat file: {error}; fetch the file again") from None
     if "X" not in held or "y" not in held or held["X"].ndim != 4:
         raise BadRequest(f"{path} is not SVHN's cropped format: it must hold X (32, 32, 3, N) and y (N, 1)")
@@ -88,11 +88,11 @@ def svhn_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def npz(path: Path) -> dict[str, np.ndarray]:
-    """Every array of an .npz, except that object arrays are refused: reading them would run code from the file."""
+    """Every array of an .npz. Object arrays are refused, because reading them could run code from the file."""
     name = ""
     try:
         held = {}
-        with path.open("rb") as raw:  # ours to close: np.load leaves a damaged file open
+        with path.open("rb") as raw:  # opened here, because np.load does not close a damaged file
             file = np.load(raw, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise BadRequest(f"{path} is a single array, not an .npz; save it with np.savez(x_train=…, y_train=…)")
@@ -111,7 +111,7 @@ def npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
-    """Grey (N, H, W) and colour-last (N, H, W, C) images as (N, C, H, W); tables and the rest as they are."""
+    """Grey (N, H, W) and colour-last (N, H, W, C) images as (N, C, H, W). Other arrays are returned unchanged."""
     if x.ndim == 3:
         return x[:, None]
     if x.ndim == 4 and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):

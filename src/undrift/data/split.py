@@ -1,4 +1,4 @@
-"""A test part for data that come without one."""
+"""A test part for data without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from undrift.data.dataset import DataSet
 
 
 def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:
-    """`share` of every client's samples held out (of every domain's, or of every class, where nobody is named)."""
+    """The data with `share` of every client's samples held out for testing. If no clients are named: of every domain's,
+    or of every class's."""
     if not 0 < share < 1:
         raise BadRequest(f"test_share is a share of the samples, 0 < test_share < 1, not {share}")
     groups = data.client_train if data.client_train is not None else data.domain_train
@@ -31,7 +32,12 @@ def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:
 
     return replace(
         data,
-        x_train=data.x_train[~test], y_train=data.y_train[~test], x_test=data.x_train[test], y_test=data.y_train[test],
-        client_train=cut(data.client_train, ~test), client_test=cut(data.client_train, test),
-        domain_train=cut(data.domain_train, ~test), domain_test=cut(data.domain_train, test),
-    )  # fmt: skip
+        x_train=data.x_train[~test],
+        y_train=data.y_train[~test],
+        x_test=data.x_train[test],
+        y_test=data.y_train[test],
+        client_train=cut(data.client_train, ~test),
+        client_test=cut(data.client_train, test),
+        domain_train=cut(data.domain_train, ~test),
+        domain_test=cut(data.domain_train, test),
+    )

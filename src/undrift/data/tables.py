@@ -1,7 +1,7 @@
 """Data that are already in Python: a pandas table, a Hugging Face dataset. One row is one sample.
 
-Both become a `DataSet` with the owner of every sample, so `ud.federate(data, "natural")` is the federation of these
-owners, and every other partition, noise and the rest work on them as on any data.
+Both become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of
+these clients. Every other partition, noise and domain works as on any data set.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from undrift.data.decode import whole_numbers
 from undrift.data.own import OWN, with_moments
 from undrift.data.readers import channels_first
 
-MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print what is not there
+MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print missing values
 
 
 def table(
-    frame: Any, label: str, client: str | None = None, *, domain: str | None = None, test: str | None = None,
-    features: Sequence[str] | None = None, name: str = "table",
-) -> DataSet:  # fmt: skip
+    frame: Any,
+    label: str,
+    client: str | None = None,
+    *,
+    domain: str | None = None,
+    test: str | None = None,
+    features: Sequence[str] | None = None,
+    name: str = "table",
+) -> DataSet:
     """A pandas DataFrame: columns of numbers are the features (all but the named ones, unless `features` lists them).
 
-    `client` and `domain` name the columns that say whose and whence, `test` one that is true for test samples."""
+    `client` and `domain` name the columns with client and domain ids, `test` a column that is true for test samples."""
     columns = [str(column) for column in frame.columns]
     taken = [column for column in (label, client, domain, test) if column is not None]
     features = [column for column in columns if column not in taken] if features is None else list(features)
@@ -37,18 +43,24 @@ def table(
     if not features:
         raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
     x = np.stack([_feature(frame[column].to_numpy(), column, name) for column in features], axis=1)
-    held = {kind: frame[column].to_numpy() for kind, column in (("client", client), ("domain", domain)) if column}
+    groups = {kind: frame[column].to_numpy() for kind, column in (("client", client), ("domain", domain)) if column}
     tested = None if test is None else frame[test].to_numpy().astype(bool)
-    return _dataset(name, x, frame[label].to_numpy(), label, held, tested, None)
+    return _dataset(name, x, frame[label].to_numpy(), label, groups, tested, None)
 
 
 def hugging_face(
-    dataset: Any, label: str = "label", client: str | None = None, *, domain: str | None = None,
-    image: str | None = None, features: Sequence[str] | None = None, name: str = "hugging-face",
-) -> DataSet:  # fmt: skip
+    dataset: Any,
+    label: str = "label",
+    client: str | None = None,
+    *,
+    domain: str | None = None,
+    image: str | None = None,
+    features: Sequence[str] | None = None,
+    name: str = "hugging-face",
+) -> DataSet:
     """A Hugging Face `Dataset`, or a `DatasetDict` with the splits train and test (extra `hf`).
 
-    Its image column, where it has one, is the input; otherwise its columns of numbers are."""
+    The input is its image column if it has one, else its columns of numbers."""
     splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
     test = next((split for split in ("test", "validation", "valid") if split in splits), None)
     if "train" not in splits:
@@ -67,20 +79,25 @@ def hugging_face(
         return np.concatenate([np.array(list(part[column])) for part in rows])
 
     if image:
-        x = _images([picture for part in rows for picture in part[image]], name)
+        x = _images([each for part in rows for each in part[image]], name)
     elif features:
         x = np.stack([_feature(whole(column), column, name) for column in features], axis=1)
     else:
         raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
-    held = {kind: whole(column) for kind, column in (("client", client), ("domain", domain)) if column}
+    groups = {kind: whole(column) for kind, column in (("client", client), ("domain", domain)) if column}
     tested = np.arange(len(x)) >= len(rows[0]) if test else None
-    return _dataset(name, x, whole(label), label, held, tested, getattr(known[label], "names", None))
+    return _dataset(name, x, whole(label), label, groups, tested, getattr(known[label], "names", None))
 
 
 def _dataset(
-    name: str, x: np.ndarray, y: np.ndarray, label: str, held: Mapping[str, np.ndarray], test: np.ndarray | None,
+    name: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    label: str,
+    groups: Mapping[str, np.ndarray],
+    test: np.ndarray | None,
     classes: Sequence[str] | None,
-) -> DataSet:  # fmt: skip
+) -> DataSet:
     if not len(x):
         raise BadRequest(f"{name} has no rows; give at least one sample")
     y = whole_numbers(y, label, name) if y.dtype.kind == "f" else y
@@ -89,7 +106,7 @@ def _dataset(
     arrays: Arrays = {"classes": known}
     for split, rows in (("train", ~test), ("test", test)):
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], numbers[rows].astype(np.int64)
-    for kind, ids in held.items():
+    for kind, ids in groups.items():
         known, numbers = _numbered(ids, kind, name)
         arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | (
             {f"{kind}_test": numbers[test]} if test.any() else {}
@@ -98,7 +115,7 @@ def _dataset(
 
 
 def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct values in sorted order, as text, and the number of each sample's."""
+    """(the distinct values in sorted order, as text, the index of each sample's value)."""
     if any(value is None or (not isinstance(value, str) and str(value) in MISSING) for value in values.tolist()):
         raise BadRequest(f"the column {column} of {name} has missing values; fill them or drop these rows")
     known, numbers = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
@@ -110,12 +127,12 @@ def _feature(values: np.ndarray, column: str, name: str) -> np.ndarray:
         raise BadRequest(
             f"the column {column} of {name} does not hold numbers; encode it (pandas.get_dummies) or drop it"
         )
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused by name
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which `DataSet` refuses
         return values.astype(np.float32)
 
 
-def _images(pictures: Sequence[Any], name: str) -> np.ndarray:
-    arrays = [np.asarray(picture) for picture in pictures]
+def _images(given: Sequence[Any], name: str) -> np.ndarray:
+    arrays = [np.asarray(image) for image in given]
     for place, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             first, other = ("×".join(map(str, shape)) for shape in (arrays[0].shape, array.shape))

@@ -27,8 +27,8 @@ from undrift.experiment.run_toml import option_values, provenance
 from undrift.experiment.runner import export
 from undrift.experiment.setup import Setup
 from undrift.federation import images
-from undrift.federation.federation import Federation, Rows
-from undrift.federation.from_clients import four
+from undrift.federation.federation import Federation, Samples
+from undrift.federation.from_clients import client_tensors
 from undrift.round.loop import Loop
 from undrift.store.run_store import RunStore, written
 from undrift.store.server_state import ServerState
@@ -69,7 +69,7 @@ def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: 
     return start_run(spec, transport, folder, test_set, log)
 
 
-def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Rows | None, log: Log) -> Result:
+def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
     if folder.exists() and any(path.name not in RUN_FILES for path in folder.iterdir()):
         raise BadRequest(f"{folder} holds files that are not a deployment's run; choose another out")
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
@@ -108,7 +108,7 @@ RUN_FILES = (
 )  # fmt: skip
 
 
-def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Rows | None, log: Log) -> Result:
+def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
     info = RunInfo.load(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
@@ -215,7 +215,7 @@ class LogCallback(RunCallback):
 # ---- the server's own data -----------------------------------------------------------------------------------------
 
 
-def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
+def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Samples | None:
     """The server's own test set: what `test()` in its data.py (`-c 'data="PATH/data.py"'`) returns, as (x, y)."""
     if not config.get("data"):
         return None
@@ -224,7 +224,7 @@ def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Rows | None:
     function = getattr(import_data_py(Path(str(config["data"])).expanduser(), "the server"), "test", None)
     if not callable(function):
         raise BadRequest("the server's data.py has no function test(); define one that returns (x, y)")
-    x, y, _, _ = four(function(), "the server's test()")
+    x, y, _, _ = client_tensors(function(), "the server's test()")
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
         raise BadRequest(
             f"the server's test() returns labels outside 0…{len(spec.labels) - 1}; number its classes like LABELS"

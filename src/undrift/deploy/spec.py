@@ -15,8 +15,8 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_text, read_toml
 from undrift.experiment.setup import Setup, prepare
-from undrift.federation.federation import Federation, Rows
-from undrift.federation.from_clients import four, from_clients, held_back
+from undrift.federation.federation import Federation, Samples
+from undrift.federation.from_clients import client_tensors, from_clients, held_back
 
 NAME = "deployment"  # of the federation
 
@@ -142,7 +142,7 @@ class RemoteClients(Sequence[np.ndarray]):
         return self.own_rows if client == self.own_client else np.empty(0, dtype=np.int64)
 
 
-def server_federation(spec: Spec, sizes: Sequence[int], test: Rows | None = None) -> Federation:
+def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = None) -> Federation:
     """The federation at the server: the clients' sample counts, and the server's own test set if it has one."""
     rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
     sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # for the model's dry run
@@ -159,7 +159,7 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> 
             "bring LABELS and y into the deployment's order"
         )
     number = spec.number(site)
-    x, y, x_test, y_test = four(data, site)
+    x, y, x_test, y_test = client_tensors(data, site)
     if site in spec.evaluate_only and (y_test is None or not len(y)):  # all its data are used to evaluate
         x, y = (x, y) if x_test is None or y_test is None else (x_test, y_test)
         x_test, y_test = x, y

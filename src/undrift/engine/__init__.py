@@ -1,2 +1,3 @@
-"""Engines map orders to replies; parts cannot tell which one runs them. (Nothing is imported here: `spawn` must be able
-to start workers before anybody imports torch.)"""
+"""Engines: they map a round's orders to the clients' replies, in this process, in worker processes or on a Ray cluster.
+A part's result does not depend on the engine. (Nothing is imported here: workers start before torch is loaded.)
+"""

@@ -1,8 +1,8 @@
-"""Tensors between our own processes through mapped memory: written once, read in place, never pickled.
+"""Tensors between the driver and its worker processes in mapped memory: written once, read in place, never pickled.
 
-An arena is anonymous memory behind a file descriptor (memfd), so that nothing is left on disk or in /dev/shm however a
-process dies. A message is pickled with its large tensors replaced by references (whose, where, shape); the same tensor
-in ten orders is written once. What was placed stays valid until the second `turn` after it.
+An arena is anonymous memory behind a file descriptor (memfd), so nothing is left on disk or in /dev/shm, however a
+process dies. A message is pickled with its large tensors replaced by references (process, place, shape). A tensor that
+occurs in ten orders is written once. A placed tensor stays valid until the second `turn` after it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ SERIALS = itertools.count()
 
 
 class Block:
+    """One piece of mapped memory that an arena fills from the front."""
+
     def __init__(self, size: int) -> None:
         self.size = size
         if hasattr(os, "memfd_create"):
@@ -37,16 +39,15 @@ class Block:
 
     def __del__(self) -> None:
         if not hasattr(self, "file"):
-            os.close(self.fd)  # the mapping lives on for whoever still looks at it
+            os.close(self.fd)  # mappings of this memory stay valid
 
 
-Reference = tuple[
-    int, int, int, int, int, str, tuple[int, ...]
-]  # pid, fd, block's serial and size, offset, dtype, shape
+# pid, fd, the block's serial and size, offset, dtype, shape
+Reference = tuple[int, int, int, int, int, str, tuple[int, ...]]
 
 
 class Arena:
-    """The writer's side: two halves that take turns."""
+    """The writing side: two sets of blocks, used in turns."""
 
     def __init__(self) -> None:
         self._halves: list[list[Block]] = [[], []]
@@ -54,7 +55,7 @@ class Arena:
         self._placed: dict[int, tuple[torch.Tensor, Reference]] = {}
 
     def turn(self) -> None:
-        """Begin a new exchange: what was placed before the last one may be overwritten."""
+        """Begin a new exchange: what was placed before the last exchange may be overwritten."""
         self._now = 1 - self._now
         self._placed = {}
         blocks = self._halves[self._now]
@@ -62,6 +63,7 @@ class Arena:
             block.used = 0
 
     def place(self, tensor: torch.Tensor) -> Reference:
+        """Copy a tensor into the arena, once per exchange."""
         known = self._placed.get(id(tensor))
         if known is not None:
             return known[1]
@@ -77,7 +79,7 @@ class Arena:
         return reference
 
     def forget(self) -> None:
-        """Let go of the originals of what was placed."""
+        """Drop the references to the placed tensors' originals, so that their memory can be freed."""
         self._placed = {}
 
     def _room(self, size: int) -> Block:
@@ -90,11 +92,11 @@ class Arena:
         return block
 
 
-class Windows:
-    """The reader's side: blocks of other processes, mapped when first seen."""
+class MappedBlocks:
+    """The reading side: blocks of other processes, mapped at their first use."""
 
     def __init__(self) -> None:
-        self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial: descriptors are used again
+        self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial, because file descriptors are reused
 
     def tensor(self, reference: Reference) -> torch.Tensor:
         pid, fd, serial, size, offset, dtype, shape = reference
@@ -111,24 +113,26 @@ class Windows:
         return torch.frombuffer(self._mapped[key], dtype=getattr(torch, dtype), count=count, offset=offset).view(shape)
 
     def forget(self) -> None:
-        """What nobody looks at any more is unmapped."""
+        """Drop the mappings. Memory that no tensor uses is unmapped."""
         self._mapped.clear()
 
 
-class Writer(Protocol):
+class TensorWriter(Protocol):
     def place(self, tensor: torch.Tensor) -> Any: ...
 
 
-class Reader(Protocol):
+class TensorReader(Protocol):
     def tensor(self, reference: Any, /) -> torch.Tensor: ...
 
 
 def large(value: Any) -> bool:
+    """Whether a value is a tensor that travels outside the message."""
     return type(value) is torch.Tensor and value.numel() * value.element_size() >= SMALL
 
 
-def pack(value: Any, arena: Writer) -> bytes:
-    """A message; objects that only cloudpickle can name (a part from a notebook) travel in `pack_objects`."""
+def pack(value: Any, arena: TensorWriter) -> bytes:
+    """A message as bytes, its large tensors placed in the arena. Objects that only cloudpickle can pickle (a part from
+    a notebook) need `pack_objects`."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
     pickler.persistent_id = lambda o: arena.place(o) if large(o) else None  # type: ignore[method-assign]
@@ -136,7 +140,8 @@ def pack(value: Any, arena: Writer) -> bytes:
     return buffer.getvalue()
 
 
-def pack_objects(value: Any, arena: Writer) -> bytes:
+def pack_objects(value: Any, arena: TensorWriter) -> bytes:
+    """As `pack`, with cloudpickle."""
     buffer = io.BytesIO()
     pickler = cloudpickle.Pickler(buffer, protocol=5)
     pickler.persistent_id = lambda o: arena.place(o) if large(o) else None
@@ -144,7 +149,8 @@ def pack_objects(value: Any, arena: Writer) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(data: bytes, windows: Reader) -> Any:
+def unpack(data: bytes, blocks: TensorReader) -> Any:
+    """The message, its large tensors read in place."""
     unpickler = pickle.Unpickler(io.BytesIO(data))
-    unpickler.persistent_load = windows.tensor  # type: ignore[method-assign]
+    unpickler.persistent_load = blocks.tensor  # type: ignore[method-assign]
     return unpickler.load()

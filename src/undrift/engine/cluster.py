@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one for this run alone that listens to this machine only."""
+"""Join a Ray cluster, or start one for this run that listens on this machine only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 def connect(
     address: str | None, workers: int | None, say: Callable[[str], None] | None = None
 ) -> tuple[Any, str, bool]:
-    """Ray, what was found, and whether leaving it is up to us."""
+    """(the module ray, a description of the cluster, whether this run must leave it at the end)."""
     try:
         import ray
     except ImportError:
@@ -50,10 +50,10 @@ def connect(
 
 
 def start(ray: Any, **settings: Any) -> None:
-    """A cluster that dies with this process."""
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it speaks before it reads its settings
+    """Start a cluster that ends with this process."""
+    logging.getLogger("ray").setLevel(logging.ERROR)  # Ray logs before it reads its settings
     with our_signals(), environment(**{"RAY_USAGE_STATS_ENABLED": "0", ONE_MACHINE: "0"}):
-        constants = ray._private.ray_constants  # where Ray keeps what it read of the environment when it was imported
+        constants = ray._private.ray_constants  # Ray reads the environment at import and keeps it here
         before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
         try:
             ray.init(address="local", _node_ip_address=HOME, include_dashboard=False, **settings)
@@ -61,18 +61,21 @@ def start(ray: Any, **settings: Any) -> None:
             constants.ENABLE_RAY_CLUSTER = before
     if any(node["NodeManagerAddress"] != HOME for node in ray.nodes()):
         ray.shutdown()
-        raise BadRequest(f"Ray {ray.__version__} would listen to the network; start a cluster of your own and name it by "
-                         "--ray-address")  # fmt: skip
+        raise BadRequest(
+            f"Ray {ray.__version__} would listen to the network; start a cluster of your own and give its --ray-address"
+        )
 
 
 def reach(ray: Any, address: str) -> None:
-    """Refuse an address at which no gRPC server answers, soon: Ray itself tries for minutes."""
+    """Refuse an address at which no gRPC server answers. Ray itself would try for minutes."""
     if address.startswith("ray://"):
-        raise BadRequest(f"{address} is a Ray Client's address, which copies every vector through a proxy; start the run on a "
-                         "node of the cluster and give HOST:PORT")  # fmt: skip
+        raise BadRequest(
+            f"{address} is a Ray Client's address, which copies every vector through a proxy; start the run on a "
+            "node of the cluster and give HOST:PORT"
+        )
     try:
-        dialled = ray._private.services.canonicalize_bootstrap_address(address)
-        host, _, port = (dialled or "").rpartition(":")
+        resolved = ray._private.services.canonicalize_bootstrap_address(address)
+        host, _, port = (resolved or "").rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER) as pipe:
             pipe.settimeout(ANSWER)
             pipe.sendall(GREETING)
@@ -88,7 +91,7 @@ def reach(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def our_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; a run has its own way to end politely."""
+    """Restore our SIGTERM handler, which Ray replaces: a run ends in its own way."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -99,6 +102,7 @@ def our_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
+    """Set environment variables for a while."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -113,14 +117,16 @@ def one_line(error: Exception) -> str:
 
 
 def differing(where: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
-    """Why a node cannot take part, if its versions are not the driver's."""
+    """Why a node cannot take part: its versions differ from the driver's. Empty if they do not."""
     for name, version in ours.items():
         if theirs.get(name) != version:
-            return f"{where} has {name} {theirs.get(name)} and the driver {version}; install the same everywhere"
+            return (
+                f"{where} has {name} {theirs.get(name)} and the driver {version}; install the same version everywhere"
+            )
     return ""
 
 
 def missing(where: str, text: str) -> str:
-    """Why a node cannot take part, if it failed to import something."""
-    found = re.search(r"No module named '([^']+)'", text)
-    return f"{where} cannot import {found[1]!r}, which this run needs; install it there" if found else ""
+    """Why a node cannot take part: it failed to import a module. Empty if the error is another."""
+    match = re.search(r"No module named '([^']+)'", text)
+    return f"{where} cannot import {match[1]!r}, which this run needs; install it there" if match else ""

@@ -1,4 +1,4 @@
-"""An engine whose clients misbehave as told: the loop cannot tell it from a bad day."""
+"""An engine that injects faults (`federation/environment/faults.py`) into the orders and replies of another engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Faulty(Engine):
 
     def map(self, orders: Sequence[Order]) -> list[Reply]:
         hit = {
-            order.client: [f for f in self.faults if f.hits(self.plan, order.round, order.client)]
-            for order in orders if order.work == "train"
-        }  # fmt: skip
+            order.client: [fault for fault in self.faults if fault.hits(self.plan, order.round, order.client)]
+            for order in orders
+            if order.work == "train"
+        }
         sent = []
         for order in orders:
             for fault in hit.get(order.client, ()):

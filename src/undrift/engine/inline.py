@@ -1,4 +1,4 @@
-"""One process, one thread: steppable in a debugger."""
+"""The inline engine: one process, one thread. A debugger can step through a client's round."""
 
 from __future__ import annotations
 

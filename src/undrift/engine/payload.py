@@ -1,4 +1,4 @@
-"""What a worker needs to be a site, sent once: plan, data, network. Large tensors travel through the arena."""
+"""What a worker needs to build its `Runtime`, sent once: plan, data, network. Large tensors go through the arena."""
 
 from __future__ import annotations
 
@@ -13,27 +13,38 @@ from undrift.round.runtime import Runtime
 
 
 def runtime_payload(runtime: Runtime) -> dict[str, Any]:
+    """The runtime's contents, ready to be pickled."""
     module = copy.deepcopy(runtime.model.twin().module)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.data = parameter.data.clone()  # a view would drag the whole vector along, once per parameter
+            parameter.data = parameter.data.clone()  # a view would be pickled with the whole vector, once per parameter
         for child in module.modules():
             for name, buffer in child._buffers.items():
                 if buffer is not None:
                     child._buffers[name] = buffer.clone()
     rows = runtime.federation.x[:2]
     return {
-        "path": sys.path, "plan": runtime.plan, "federation": runtime.federation, "module": module,
-        "sample": runtime.network_input(rows).clone(), "initial": runtime.initial.cpu(), "loss": runtime.loss, "augment": runtime.augment,
-        "device": str(runtime.model.device), "metrics": runtime.own_metrics, "diagnostics": runtime.diagnostics, "ood": runtime.ood,
-    }  # fmt: skip
+        "path": sys.path,
+        "plan": runtime.plan,
+        "federation": runtime.federation,
+        "module": module,
+        "sample": runtime.network_input(rows).clone(),
+        "initial": runtime.initial.cpu(),
+        "loss": runtime.loss,
+        "augment": runtime.augment,
+        "device": str(runtime.model.device),
+        "metrics": runtime.own_metrics,
+        "diagnostics": runtime.diagnostics,
+        "ood": runtime.ood,
+    }
 
 
 def open_runtime(content: dict[str, Any]) -> Runtime:
+    """The runtime of a worker, from `runtime_payload`."""
     sys.path[:] = [*sys.path, *[place for place in content["path"] if place not in sys.path]]
     flat = Flat(content["module"], content["sample"], content["device"])
     flat.load(content["initial"])
-    runtime = Runtime(content["plan"], content["federation"], flat, content["loss"], content["augment"], content["metrics"],
-                content["diagnostics"], content["ood"])  # fmt: skip
+    names = ("loss", "augment", "metrics", "diagnostics", "ood")
+    runtime = Runtime(content["plan"], content["federation"], flat, *(content[name] for name in names))
     runtime.initial = content["initial"].clone()
     return runtime

@@ -1,4 +1,4 @@
-"""What engines with several workers share: who gets which work next, and what becomes of the work of one that died."""
+"""What engines with several workers share: the choice of a worker, and redoing the orders of one that died."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from undrift.core.errors import RunFailed
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 
-TRIES = 3  # for one order, before the run gives up
-AHEAD = 2  # chunks a worker has at hand, so that it never waits for the next
-SHRINK = 4  # a piece is this part of a worker's share of what is left
+TRIES = 3  # of one order, before the run fails
+AHEAD = 2  # chunks a worker may have, so that it never waits for the next one
+SHRINK = 4  # a chunk is a worker's share of the remaining work, divided by this
 
 
 class Pool(Engine):
-    """An engine writes how work is sent, how answers come in and how the dead are replaced. A worker has `chunks`, the
-    positions it is working on by whatever names the piece, and `given`, how many samples it got in this exchange."""
+    """A subclass defines how orders are sent, how replies arrive and how a dead worker is replaced. A worker has
+    `chunks` (the positions of its orders by the chunk's key) and `given` (how many samples it got in this exchange)."""
 
     workers: list[Any]
-    _events: list[tuple[str, str]]  # (kind, sentence) since they were last asked for
+    _events: list[tuple[str, str]]  # (kind, sentence) since the last call of `events`
 
     def events(self) -> list[tuple[str, str]]:
-        said, self._events = self._events, []
-        return said
+        events, self._events = self._events, []
+        return events
 
     def begin(self, orders: Sequence[Order]) -> None:
-        """A new exchange: called before its first piece is sent."""
+        """Begin an exchange. Called before its first chunk is sent."""
 
     def send(self, worker: Any, orders: Sequence[Order], positions: list[int]) -> None:
-        """Give a worker the orders at these positions (`with_state`), and write them down in its `chunks`."""
+        """Send a worker the orders at these positions (`with_state`), and note them in its `chunks`."""
         raise NotImplementedError
 
     def answers(self) -> Iterable[tuple[Any, list[tuple[int, Reply]] | None]]:
-        """Wait for somebody; (worker, what it answered), and None for one that died."""
+        """Wait for at least one worker. Yields (worker, its replies), or (worker, None) if the worker died."""
         raise NotImplementedError
 
     def replace(self, worker: Any, orders: Sequence[Order]) -> list[list[int]]:
-        """Take a dead worker out and call for another; returns the pieces that are lost."""
+        """Replace a dead worker and return the chunks that are lost."""
         raise NotImplementedError
 
     def work(self, orders: Sequence[Order]) -> Iterator[tuple[int, Reply]]:
@@ -63,13 +63,13 @@ class Pool(Engine):
                         if tries[position] >= TRIES:
                             raise RunFailed(
                                 f"workers died {TRIES} times over the work of client {orders[position].client} in "
-                                f"round {orders[position].round}; `undrift resume` goes on from the last checkpoint"
+                                f"round {orders[position].round}; `undrift resume` continues from the last checkpoint"
                             )
                         queue.appendleft([position])
 
     def _next(self, queued: int) -> Any:
-        """Who gets the next piece: whoever has nothing to do; else, ahead of time, whoever was given the least so far (it
-        will be free first, if sizes tell). The last pieces are not given ahead: sizes do not tell everything."""
+        """The worker that gets the next chunk: an idle one, else, ahead of time, the one with the fewest samples so far
+        (by sizes it will be free first). The last chunks are not sent ahead, because sizes predict time roughly."""
         idle = [worker for worker in self.workers if not worker.chunks]
         worker = min(idle or self.workers, key=lambda worker: worker.given, default=None)
         if worker is None or idle:
@@ -78,8 +78,8 @@ class Pool(Engine):
 
 
 def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
-    """Positions, longest first, in pieces that shrink with what is left: a small order alone would cost more to send than
-    to do, and large pieces at the end would leave the other workers idle."""
+    """Positions of the orders, largest first, in chunks that shrink with the remaining work: sending a small order
+    alone costs more than its work, and large chunks at the end would leave the other workers idle."""
     queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
     left = sum(order.size for order in orders)
     chunks: list[list[int]] = []
@@ -96,6 +96,6 @@ def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
 
 
 def lost_clients(lost: Sequence[Sequence[int]], orders: Sequence[Order]) -> str:
-    """Whose work has to be done again, as words of a sentence."""
+    """The clients whose work is redone, as part of a sentence."""
     clients = [orders[p].client for chunk in lost for p in chunk if orders[p].work != "evaluate"]
     return f" over client{'s' * (len(clients) > 1)} {', '.join(map(str, clients[:5]))}" if clients else ""

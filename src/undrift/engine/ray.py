@@ -1,9 +1,9 @@
-"""The same on a Ray cluster: long-lived actors, one thread each, that own the site and serve orders.
+"""The Ray engine: long-lived actors of a Ray cluster, one thread each, that hold the runtime and serve orders.
 
-Data, network and method are put into the object store once: Ray brings them to every node once, and all actors of a node
-look at the same mapped copy. What several orders of an exchange share (the vector, the broadcast) goes through the store
-once per exchange; what differs travels with its order. Client states and the record stay with the driver, so a run
-does not know where it ran: it can be resumed on any other engine.
+Data, network and method are put into the object store once. Ray brings them to every node once, and all actors of a
+node read the same mapped copy. What several orders of an exchange share (the vector, the broadcast) goes through the
+store once per exchange. What differs is sent with its order. Client states and the record stay with the driver, so a
+run can be resumed on any other engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import undrift
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.arena import pack, pack_objects, unpack
 from undrift.engine.cluster import connect, differing, missing
-from undrift.engine.parcel import Opened, Parcel, array_of, large_tensors, weight
+from undrift.engine.object_store import ArrayReader, ArrayWriter, array_of, bytes_of, large_tensors
 from undrift.engine.payload import open_runtime, runtime_payload
 from undrift.engine.pool import TRIES, Pool, lost_clients
 from undrift.engine.spawn import KEEP_PAGES
@@ -33,16 +33,20 @@ from undrift.round.orders import Order, Reply
 
 WAIT = 60.0  # seconds for a first actor, and for another one when all have died
 GRACE = 10.0  # seconds the others have after the first
-LOOK = 1.0  # seconds between two looks at what the cluster offers
+POLL = 1.0  # seconds between two checks of the cluster's resources
 
 
 def versions() -> dict[str, str]:
-    """What must be the same everywhere: other versions give other bits, or cannot read what they are sent."""
-    return {"undrift": undrift.__version__, "torch": torch.__version__, "numpy": np.__version__}  # Ray compares its own
+    """The versions that must agree on all nodes: others give other bits, or cannot unpickle the messages."""
+    return {
+        "undrift": undrift.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }  # Ray compares its own version
 
 
 class Actor:
-    """A site in a process of the cluster."""
+    """The actor's side: a worker process of the cluster with its runtime."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -54,23 +58,23 @@ class Actor:
 
     def open(self, content: tuple[list[str], bytes, list[np.ndarray]]) -> None:
         path, message, arrays = content
-        sys.path.extend(place for place in path if place not in sys.path)  # before the user's modules are looked for
-        self.runtime = open_runtime(unpack(message, Opened(arrays, copy=False)))
+        sys.path.extend(place for place in path if place not in sys.path)  # before the user's modules are imported
+        self.runtime = open_runtime(unpack(message, ArrayReader(arrays, copy=False)))
 
     def work(self, message: bytes, arrays: list[np.ndarray], *common: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
-        parcel = Parcel()
-        orders = unpack(message, Opened(arrays, common))
-        return pack([(position, serve(self.runtime, order)) for position, order in orders], parcel), parcel.arrays
+        writer = ArrayWriter()
+        orders = unpack(message, ArrayReader(arrays, common))
+        return pack([(position, serve(self.runtime, order)) for position, order in orders], writer), writer.arrays
 
 
 @dataclass(eq=False)
-class Member:
-    """An actor as the driver knows it."""
+class RayWorker:
+    """The driver's side of an actor."""
 
     actor: Any
-    said: Any  # its node and versions, to come
-    opened: Any  # to come
-    node: str = ""  # Ray's id of the node it lives on
+    greeting: Any  # a Ray reference to its node and versions
+    opened: Any  # a Ray reference that is ready when the runtime is open
+    node: str = ""  # Ray's id of its node
     chunks: dict[Any, list[int]] = field(default_factory=dict)
     given: int = 0
 
@@ -78,213 +82,227 @@ class Member:
 class Ray(Pool):
     name = "ray"
 
-    def __init__(self, address: str | None = None, workers: int | None = None, device: str = "auto",
-                 say: Callable[[str], None] | None = None, lent: bool = False) -> None:  # fmt: skip
-        """Join a cluster and call for actors. A `lent` engine stays when a run ends: the next one gives it another site,
-        and whoever lent it calls `leave`."""
-        self.asked, self.lent = workers, lent
-        self.workers: list[Member] = []
-        self._coming: list[Member] = []  # not open yet, or waiting for room
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        device: str = "auto",
+        say: Callable[[str], None] | None = None,
+        keep_alive: bool = False,
+    ) -> None:
+        """Join a cluster and start actors. With `keep_alive` the engine survives the end of a run, the next run gives
+        it another runtime, and the caller ends it with `leave`."""
+        self.requested, self.keep_alive = workers, keep_alive
+        self.workers: list[RayWorker] = []
+        self._starting: list[RayWorker] = []  # their runtime is not open yet, or they wait for resources
         self._common: dict[int, Any] = {}
         self._events: list[tuple[str, str]] = []
-        self._refused = self._stillborn = 0
-        self._site: Any = None
-        self.bytes: Counter[str] = Counter()  # what travelled: placed, common, orders, replies
-        self.ray, found, self._ours = connect(address, workers, say)
+        self._refused = self._died_early = 0
+        self._placed: Any = None
+        self.bytes: Counter[str] = Counter()  # what was sent: placed, common, orders, replies
+        self.ray, cluster, self._leave_cluster = connect(address, workers, say)
         try:
             resources = self.ray.cluster_resources()
             self.unit, self.device = unit_of(resources, device)
             self._remote = self.ray.remote(Actor).options(
-                num_cpus=1, num_gpus=int(self.unit == "GPU"), scheduling_strategy="SPREAD", max_restarts=0,
+                num_cpus=1,
+                num_gpus=int(self.unit == "GPU"),
+                scheduling_strategy="SPREAD",
+                max_restarts=0,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES}},
-            )  # fmt: skip
-            self._recruit()
+            )
+            self._start_actors()
         except BaseException:
             self.leave()
             raise
-        nodes, count = sum(node["Alive"] for node in self.ray.nodes()), len(self._coming)
+        nodes, count = sum(node["Alive"] for node in self.ray.nodes()), len(self._starting)
         self.plan_line = (
-            f"engine ray: {found}, {nodes} node{'s' * (nodes > 1)}, {resources.get('CPU', 0):.0f} CPUs, "
+            f"engine ray: {cluster}, {nodes} node{'s' * (nodes > 1)}, {resources.get('CPU', 0):.0f} CPUs, "
             f"{resources.get('GPU', 0):.0f} GPUs; {count} actor{'s' * (count > 1)}, one thread each, on {self.device}"
         )
 
     def open(self, runtime: Any, states: Any) -> Ray:
-        """Place data, network and method in the cluster; the actors open them while the driver goes on."""
-        self.states, self._running, self._last_seen = states, False, time.monotonic()
-        parcel = Parcel()
+        """Put data, network and method into the object store. The actors open them while the driver continues."""
+        self.states, self._running, self._last_worker = states, False, time.monotonic()
+        writer = ArrayWriter()
         try:
-            message = pack_objects({**runtime_payload(runtime), "device": self.device}, parcel)
-            self._site = self.ray.put((sys.path, message, parcel.arrays))
+            message = pack_objects({**runtime_payload(runtime), "device": self.device}, writer)
+            self._placed = self.ray.put((sys.path, message, writer.arrays))
         except BaseException:
             self.close()
             raise
-        self.bytes = Counter(placed=weight(message, parcel.arrays))
-        self._coming, self.workers = [*self.workers, *self._coming], []
-        for member in self._coming:
-            member.chunks, member.opened = {}, member.actor.open.remote(self._site)
+        self.bytes = Counter(placed=bytes_of(message, writer.arrays))
+        self._starting, self.workers = [*self.workers, *self._starting], []
+        for worker in self._starting:
+            worker.chunks, worker.opened = {}, worker.actor.open.remote(self._placed)
         return self
 
-    # ---- who works -------------------------------------------------------------------------------------------
+    # ---- actors ----------------------------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """Wait for the first actor, and a little for the others: the cluster may be busy with somebody else's work."""
+        """Wait for the first actor, and a little for the others: the cluster may be busy with other work."""
         deadline = time.monotonic() + WAIT
-        while self._coming and time.monotonic() < deadline:
+        while self._starting and time.monotonic() < deadline:
             deadline = min(deadline, time.monotonic() + GRACE) if self.workers else deadline
             for _ in self.answers():
                 pass
         if not self.workers:
-            raise BadRequest(f"no actor could start within {WAIT:.0f} s: the cluster's {self.unit}s are taken; "
-                             "free some, or use another engine")  # fmt: skip
+            raise BadRequest(
+                f"no actor could start within {WAIT:.0f} s: the cluster's {self.unit}s are taken; "
+                "free some, or use another engine"
+            )
         self._running = True
 
-    def _recruit(self) -> None:
-        """As many actors as were asked for, at most as many as the cluster has room for now."""
-        self._looked = time.monotonic()
+    def _start_actors(self) -> None:
+        """Start actors up to the requested number, at most as many as the cluster has room for now."""
+        self._checked = time.monotonic()
         room = int(self.ray.cluster_resources().get(self.unit, 0)) - self._refused
-        for _ in range(min(self.asked or room, room) - len(self.workers) - len(self._coming)):
+        for _ in range(min(self.requested or room, room) - len(self.workers) - len(self._starting)):
             actor = self._remote.remote()
-            opened = None if self._site is None else actor.open.remote(self._site)
-            self._coming.append(Member(actor, actor.hello.remote(), opened))
+            opened = None if self._placed is None else actor.open.remote(self._placed)
+            self._starting.append(RayWorker(actor, actor.hello.remote(), opened))
 
-    def _arrived(self, member: Member) -> None:
-        """An actor has opened its site, or could not: before the first round that is an error, later a place less."""
+    def _started(self, worker: RayWorker) -> None:
+        """Handle an actor that has opened its runtime or failed to. A failure is an error before the first round. Later
+        the engine does without that place."""
         errors = self.ray.exceptions
-        self._coming.remove(member)
+        self._starting.remove(worker)
         where = "a node"
         try:
-            member.node, theirs = self.ray.get(member.said)
-            where = f"node {self._named(member.node)}"
+            worker.node, theirs = self.ray.get(worker.greeting)
+            where = f"node {self._node_name(worker.node)}"
             why = differing(where, theirs, versions())
             if not why:
-                self.ray.get(member.opened)
-                self.workers.append(member)
+                self.ray.get(worker.opened)
+                self.workers.append(worker)
                 return
         except errors.RayError as error:
             why = missing(where, str(error))
             if not why and isinstance(error, errors.RayTaskError):
-                raise RunFailed(f"{where} could not open the site: {error}") from None
-            if not why:  # it died: another one may not
-                self._stillborn += 1
-                if self._stillborn >= TRIES:
+                raise RunFailed(f"{where} could not open the runtime: {error}") from None
+            if not why:  # it died, but another one may start
+                self._died_early += 1
+                if self._died_early >= TRIES:
                     raise RunFailed(
                         f"actors died {TRIES} times before they could work, the last one on {where}: {error}"
                     ) from None
                 return
-        self._dismiss(member)
+        self._kill(worker)
         if not self._running:
             raise BadRequest(why)
         self._refused += 1
         self._events.append(("node", f"{why}; it is not used"))
 
-    def _named(self, node: str) -> str:
-        """A node for people: its address and the beginning of Ray's id."""
+    def _node_name(self, node: str) -> str:
+        """A node's name in messages: its address and the beginning of Ray's id."""
         return f"{next((n['NodeManagerAddress'] for n in self.ray.nodes() if n['NodeID'] == node), '?')} ({node[:8]})"
 
-    def _lives(self, node: str) -> bool:
-        """Whether a node still listens; Ray itself takes a while to give one up."""
+    def _node_alive(self, node: str) -> bool:
+        """Whether a node still accepts connections. Ray itself notices a dead node late."""
         for entry in self.ray.nodes():
             if entry["NodeID"] == node and entry["Alive"]:
                 with contextlib.suppress(OSError):
-                    socket.create_connection((entry["NodeManagerAddress"], entry["NodeManagerPort"]), LOOK).close()
+                    socket.create_connection((entry["NodeManagerAddress"], entry["NodeManagerPort"]), POLL).close()
                     return True
         return False
 
-    def _dismiss(self, member: Member) -> None:
+    def _kill(self, worker: RayWorker) -> None:
         with contextlib.suppress(Exception):  # it may be dead already
-            self.ray.kill(member.actor)
+            self.ray.kill(worker.actor)
 
     # ---- an exchange -----------------------------------------------------------------------------------------
 
     def begin(self, orders: Sequence[Order]) -> None:
-        if time.monotonic() - self._looked > LOOK:
-            self._recruit()
+        if time.monotonic() - self._checked > POLL:
+            self._start_actors()
         tensors = [tensor for order in orders for tensor in large_tensors([order.vector, order.server_messages])]
         times = Counter(map(id, tensors))
         common = {id(tensor): tensor for tensor in tensors if times[id(tensor)] > 1}
         self.bytes["common"] += sum(tensor.numel() * tensor.element_size() for tensor in common.values())
         self._common = {name: self.ray.put(array_of(tensor)) for name, tensor in common.items()}
 
-    def send(self, worker: Member, orders: Sequence[Order], positions: list[int]) -> None:
-        parcel = Parcel(self._common)
-        message = pack([(position, self.with_state(orders[position])) for position in positions], parcel)
-        worker.chunks[worker.actor.work.remote(message, parcel.arrays, *parcel.refs)] = positions
-        self.bytes["orders"] += weight(message, parcel.arrays)
+    def send(self, worker: RayWorker, orders: Sequence[Order], positions: list[int]) -> None:
+        writer = ArrayWriter(self._common)
+        message = pack([(position, self.with_state(orders[position])) for position in positions], writer)
+        worker.chunks[worker.actor.work.remote(message, writer.arrays, *writer.refs)] = positions
+        self.bytes["orders"] += bytes_of(message, writer.arrays)
 
-    def answers(self) -> Iterator[tuple[Member, list[tuple[int, Reply]] | None]]:
-        """Whoever has answered, died or arrived within `LOOK`. All the dead of the moment are found together, so that
-        their work does not go to another one of them."""
+    def answers(self) -> Iterator[tuple[RayWorker, list[tuple[int, Reply]] | None]]:
+        """The workers that answered or died within `POLL` seconds. New actors are added here too. All dead workers are
+        found together, so that the work of one does not go to another dead one."""
         errors = self.ray.exceptions
-        if time.monotonic() - self._looked > LOOK:
-            self._recruit()
-        busy = {ref: member for member in self.workers for ref in member.chunks}
-        coming = {member.opened: member for member in self._coming}
-        refs = [*busy, *coming]
-        if refs and self.ray.wait(refs, timeout=LOOK)[0]:
+        if time.monotonic() - self._checked > POLL:
+            self._start_actors()
+        busy = {ref: worker for worker in self.workers for ref in worker.chunks}
+        starting = {worker.opened: worker for worker in self._starting}
+        refs = [*busy, *starting]
+        if refs and self.ray.wait(refs, timeout=POLL)[0]:
             done = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
         else:
             done = []
-            time.sleep(0 if refs else LOOK)
+            time.sleep(0 if refs else POLL)
         for ref in done:
-            if ref in coming:
-                self._arrived(coming[ref])
+            if ref in starting:
+                self._started(starting[ref])
                 continue
-            member = busy[ref]
-            if ref not in member.chunks:
-                continue  # taken back with its node
+            worker = busy[ref]
+            if ref not in worker.chunks:
+                continue  # its node died, and the chunk was taken back
             try:
                 message, arrays = self.ray.get(ref)
             except errors.RayTaskError as error:
-                raise RunFailed(f"node {self._named(member.node)} could not do its work: {error}") from None
+                raise RunFailed(f"node {self._node_name(worker.node)} could not do its work: {error}") from None
             except errors.RayError:
-                yield member, None
+                yield worker, None
                 continue
-            del member.chunks[ref]
-            self.bytes["replies"] += weight(message, arrays)
-            yield member, unpack(message, Opened(arrays))
+            del worker.chunks[ref]
+            self.bytes["replies"] += bytes_of(message, arrays)
+            yield worker, unpack(message, ArrayReader(arrays))
         if self.workers or not self._running:
-            self._last_seen = time.monotonic()
-        elif time.monotonic() - self._last_seen > WAIT:
+            self._last_worker = time.monotonic()
+        elif time.monotonic() - self._last_worker > WAIT:
             raise RunFailed(
-                f"no actor has been left for {WAIT:.0f} s; `undrift resume` goes on from the last checkpoint"
+                f"no actor has been left for {WAIT:.0f} s; `undrift resume` continues from the last checkpoint"
             )
 
-    def replace(self, worker: Member, orders: Sequence[Order]) -> list[list[int]]:
-        """Take out a dead actor, and with a dead node all that lived there."""
-        lives = self._lives(worker.node)
-        gone = [member for member in self.workers if member is worker or (member.node == worker.node and not lives)]
-        self.workers = [member for member in self.workers if member not in gone]
-        lost = [positions for member in gone for positions in member.chunks.values()]
-        for member in gone:
-            member.chunks = {}
-            self._dismiss(member)
-        about, where = lost_clients(lost, orders), self._named(worker.node)
-        if lives:
+    def replace(self, worker: RayWorker, orders: Sequence[Order]) -> list[list[int]]:
+        """Remove a dead actor, and with a dead node all actors on it. Return the chunks that are lost."""
+        node_alive = self._node_alive(worker.node)
+        gone = [other for other in self.workers if other is worker or (other.node == worker.node and not node_alive)]
+        self.workers = [other for other in self.workers if other not in gone]
+        lost = [positions for other in gone for positions in other.chunks.values()]
+        for other in gone:
+            other.chunks = {}
+            self._kill(other)
+        about, where = lost_clients(lost, orders), self._node_name(worker.node)
+        if node_alive:
             self._events.append(
                 ("worker", f"an actor on node {where} died{about}; it was replaced and its work redone")
             )
         else:
-            with_it = f"{len(gone)} actor{'s' * (len(gone) > 1)}"
-            self._events.append(("node", f"node {where} died with {with_it}{about}; their work was redone elsewhere"))
-        self._recruit()
+            actors = f"{len(gone)} actor{'s' * (len(gone) > 1)}"
+            self._events.append(
+                ("node", f"node {where} died with {actors}{about}; their work was redone on other nodes")
+            )
+        self._start_actors()
         return lost
 
     def close(self) -> None:
-        if not self.lent:
+        if not self.keep_alive:
             self.leave()
 
     def leave(self) -> None:
-        """No actor stays behind, and a cluster of our own ends."""
-        for member in (*self.workers, *self._coming):
-            self._dismiss(member)
-        self.workers, self._coming, self._common, self._site = [], [], {}, None
-        if self._ours:
+        """Kill all actors, and leave the cluster (or end it, if it was started for this run)."""
+        for worker in (*self.workers, *self._starting):
+            self._kill(worker)
+        self.workers, self._starting, self._common, self._placed = [], [], {}, None
+        if self._leave_cluster:
             self.ray.shutdown()
 
 
 def unit_of(resources: dict[str, float], device: str) -> tuple[str, str]:
-    """What an actor takes, and where it computes: one per GPU where there are any, else one per CPU. Never both: the
-    slow ones would hold up every round, and a CPU gives other bits than a GPU."""
+    """(the resource an actor takes, its device): one actor per GPU if the cluster has any, else one per CPU. Never
+    both, because the CPUs would hold up every round and give other bits than the GPUs."""
     if device == "cpu" or (device == "auto" and not resources.get("GPU")):
         return "CPU", "cpu"
     if not resources.get("GPU"):

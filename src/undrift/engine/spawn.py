@@ -1,4 +1,4 @@
-"""Starting worker processes. Nothing here imports torch: workers started first import it while their parent does."""
+"""Start worker processes. This module does not import torch, so that workers import it while their parent does."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-# A malloc that keeps its pages: else the large maps of convolutions go back to the system at every step.
+# malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step.
 KEEP_PAGES = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864",
-}  # fmt: skip
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+}
 
 
 @dataclass
 class Worker:
     process: subprocess.Popen[bytes]
     pipe: Connection
-    chunks: dict[int, list[int]] = field(default_factory=dict)  # number -> positions it is working on
-    order: deque[int] = field(default_factory=deque)  # of those numbers, as they were sent
-    given: int = 0  # samples, in this exchange
+    chunks: dict[int, list[int]] = field(default_factory=dict)  # key -> positions of the orders it is working on
+    order: deque[int] = field(default_factory=deque)  # the keys in the order in which they were sent
+    given: int = 0  # samples it got in this exchange
 
 
 def cores() -> int:
-    """How many cores this process may use; a comparison tells its runs so that they do not fight (UNDRIFT_CORES)."""
-    if told := os.environ.get("UNDRIFT_CORES", ""):
-        return max(1, int(told))
+    """How many cores this process may use. A comparison sets UNDRIFT_CORES so that its runs share the cores."""
+    if cores_given := os.environ.get("UNDRIFT_CORES", ""):
+        return max(1, int(cores_given))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -40,8 +42,10 @@ def start_worker(module: str = "undrift.engine.worker", **environment: str) -> W
     environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
-        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        pass_fds=[theirs.fileno()],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
     theirs.close()
     return Worker(process, Connection(ours.detach()))
 

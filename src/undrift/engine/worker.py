@@ -1,5 +1,5 @@
-"""A worker process: `python -m undrift.engine.worker FD PARENT`. Started by our own entry point, never forked, so that a
-plain script or a notebook needs no `__main__` guard; it ends when its parent does, however that happens."""
+"""A worker process: `python -m undrift.engine.worker FD PARENT`. It is started by this entry point and never forked, so
+a plain script or a notebook needs no `__main__` guard. It ends when its parent ends, however that happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOP = b""
 
 def main() -> None:
     pipe = Connection(int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
     if os.getppid() != int(sys.argv[2]):
@@ -24,11 +24,11 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from undrift.engine.arena import Arena, Windows, pack, unpack
+    from undrift.engine.arena import Arena, MappedBlocks, pack, unpack
     from undrift.engine.payload import open_runtime
     from undrift.round.client import serve
 
-    windows, arena = Windows(), Arena()
+    blocks, arena = MappedBlocks(), Arena()
     runtime = None
     exchange = -1
     while True:
@@ -38,10 +38,10 @@ def main() -> None:
             return
         if data == STOP:
             return
-        kind, number, content = unpack(data, windows)
-        if kind == "site":
+        kind, number, content = unpack(data, blocks)
+        if kind == "runtime":
             runtime = open_runtime(content)
-            windows.forget()
+            blocks.forget()
             pipe.send_bytes(pack(("ready", number, None), arena))
             continue
         if number != exchange:

@@ -37,7 +37,7 @@ def engine_for(
             "the flower engine runs at real sites; `undrift deploy init FOLDER` writes the files they need"
         )
     if name == "processes":
-        return Processes(started or start_workers(options.workers), why, lent=started is not None).open(
+        return Processes(started or start_workers(options.workers), why, keep_alive=started is not None).open(
             setup.runtime, store.states
         )
     return Inline(setup.runtime, store.states, why)

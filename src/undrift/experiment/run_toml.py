@@ -72,7 +72,7 @@ def provenance(setup: Setup) -> dict[str, Any]:
         "undrift": undrift.__version__, "python": platform.python_version(), "torch": torch.__version__,
         "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
-        "layout": setup.plan.layout.signature, "dealt": setup.federation.told(),
+        "layout": setup.plan.layout.signature, "dealt": setup.federation.provenance(),
         "environment": {
             name: os.environ[name]
             for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ

@@ -1,1 +1,2 @@
-"""Which client holds which samples: federations, how data are dealt to clients, and what is made different on purpose."""
+"""Federations: which client holds which samples. Here are the class `Federation`, the ways to build one (`dealing.py`,
+`from_clients.py`, `lazy.py`), the partitions, and the environment (noise, domains, faults, augmentation)."""

@@ -1,8 +1,10 @@
-"""`ud.federate`: a labelled data set dealt to clients."""
+"""`ud.federate`: deal a labelled data set to clients, one step after the other."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +13,28 @@ import torch
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
-from undrift.federation.federation import NOBODY, Federation, unseen_last
+from undrift.federation.federation import NO_ROWS, Federation, unseen_last
+
+CLIENTS = 20
+TEST_SHARE = 0.2
+
+Plain = str | int | float | None  # what run.toml can hold
+Groups = tuple[np.ndarray | None, np.ndarray | None]  # group ids of the training and the test samples
+Inputs = tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray]]
 
 
-def spelt(value: Any, home: Any) -> Any:
-    """Objects that their module exports, as the text that makes them again; anything else as it is."""
-    from undrift.core import text
+@dataclass
+class Deal:
+    """The labels, the server's proxy rows, and every client's training rows, test slice and label permutation."""
 
-    ours = {getattr(home, name) for name in home.__all__}
-    if isinstance(value, (list, tuple)):
-        each = [spelt(item, home) for item in value]
-        return "+".join(each) if all(isinstance(item, str) for item in each) else value
-    return text.spell(value) if type(value) in ours else value
+    clean: np.ndarray  # labels before noise
+    noisy: np.ndarray
+    proxy_rows: np.ndarray
+    shards: Sequence[np.ndarray]
+    lazy: bool  # rows are computed on demand (`resample`), and clients may share samples
+    slices: list[np.ndarray] | None = None  # None: drawn on demand
+    permutations: dict[int, np.ndarray] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 def federate(
@@ -36,93 +48,192 @@ def federate(
     proxy: float = 0.0,
     unseen: float = 0.0,
     seed: int = 0,
-    test_share: float = 0.2,
+    test_share: float = TEST_SHARE,
 ) -> Federation:
-    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`; `partition`, `noise` and `domains` are
-    objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain` find
-    in the data, else 20. `test_share` of the samples is held out where the data have no test part."""
-    from undrift import data as data_sets
-    from undrift.core import text
-    from undrift.data.split import with_test_part
+    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
+    are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
+    find in the data, else 20. `test_share` of the samples is held out if the data have no test part."""
+    data = str(data) if isinstance(data, os.PathLike) else data
+    spec = as_texts(data, partition, clients, noise, domains)
+    spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}
+    rule, noises = read_rules(partition, noise)
+    check_numbers(validation, proxy, clients)
+    source, record = load_data(data, test_share, seed)
+    if record and test_share != TEST_SHARE:
+        spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
+    skew = read_domains(domains, source, seed)
+    groups = groups_of(source, getattr(rule, "follows_groups", ""), skew)
+    spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
+    deal = deal_samples(source, rule, noises, clients, groups, proxy, seed)
+    deal.record = record | deal.record
+    inputs = inputs_of(source, skew, deal)
+    deal, newcomers = hold_out_clients(deal, unseen, seed)
+    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers)
+
+
+# ---- reading the arguments -----------------------------------------------------------------------------------
+
+
+def as_texts(data: Any, partition: Any, clients: int | None, noise: Any, domains: Any) -> dict[str, Any]:
+    """The arguments as text that builds the same federation again. Objects of the user's own classes stay objects."""
     from undrift.federation import partition as partitions
     from undrift.federation.environment import domains as transforms
-    from undrift.federation.environment import feature_skew as looks
     from undrift.federation.environment import noise as noises
 
-    data = str(data) if isinstance(data, os.PathLike) else data
-    spec = {"data": data, "partition": spelt(partition, partitions), "clients": clients, "noise": spelt(noise, noises),
-            "domains": spelt(domains, transforms), "validation": validation, "proxy": proxy, "unseen": unseen,
-            "data_seed": seed}  # fmt: skip
+    texts = {"data": data, "partition": as_text(partition, partitions), "clients": clients}
+    return texts | {"noise": as_text(noise, noises), "domains": as_text(domains, transforms)}
+
+
+def as_text(value: Any, module: Any) -> Any:
+    """An object (or a list of objects) of a class that `module` exports, as its text. Any other value unchanged."""
+    from undrift.core import text
+
+    exported = {getattr(module, name) for name in module.__all__}
+    if isinstance(value, (list, tuple)):
+        texts = [as_text(item, module) for item in value]
+        return "+".join(texts) if all(isinstance(item, str) for item in texts) else value
+    return text.spell(value) if type(value) in exported else value
+
+
+def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
+    """The partition and the list of noises as objects."""
+    from undrift.core import text
+    from undrift.federation import partition as partitions
+    from undrift.federation.environment import noise as noises
+
     if isinstance(partition, str):
         partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
-    wrong = text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
+    return partition, text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
+
+
+def check_numbers(validation: float, proxy: float, clients: int | None) -> None:
     for name, share in (("validation", validation), ("proxy", proxy)):
         if not 0 <= share < 1:
             raise BadRequest(f"{name} is a share of the training data, 0 ≤ {name} < 1, not {share}")
     if clients is not None and (not isinstance(clients, int) or clients < 1):
         raise BadRequest(f"a federation needs at least one client, not {clients}")
+
+
+def load_data(data: Any, test_share: float, seed: int) -> tuple[Any, dict[str, Any]]:
+    """The data set, and the record of a test part that had to be held out."""
+    from undrift import data as data_sets
+    from undrift.data.split import with_test_part
+
     source = data_sets.load(data) if isinstance(data, str) else data
-    record: dict[str, Any] = {}
-    if not len(source.y_test):
-        source, record["test_share"] = with_test_part(source, test_share, seed), test_share
-        spec = spec if test_share == 0.2 else {"data": source}  # no option says it, so text cannot repeat it
-    y = np.asarray(source.y_train, dtype=np.int64)
-    follows = getattr(partition, "follows_groups", "")
-    groups, test_groups = groups_of(source, follows)
-    skew = looks.Skew(looks.read(domains), source, seed) if domains else None
+    if len(source.y_test):
+        return source, {}
+    return with_test_part(source, test_share, seed), {"test_share": test_share}
+
+
+def read_domains(domains: Any, source: Any, seed: int) -> Any:
+    """The synthetic domains as a `FeatureSkew`, or None."""
+    from undrift.federation.environment import feature_skew
+
+    return feature_skew.FeatureSkew(feature_skew.read(domains), source, seed) if domains else None
+
+
+def groups_of(source: Any, follows: str, skew: Any) -> Groups:
+    """(training, test) ids of the groups a partition follows. `natural` follows the data's clients, or their domains if
+    no client is named; `by_domain` follows the domains, which are the synthetic ones if there are any."""
     if skew is not None and follows == "domain":
-        groups, test_groups = skew.train, skew.test
-    clients = clients or (20 if groups is None else len(np.unique(groups)))
-    spec["clients"] = clients
-    rows, proxy_rows = np.arange(len(y)), NOBODY
-    if proxy:
-        order = numpy_stream(seed, "proxy").permutation(len(y))
-        held = max(1, round(proxy * len(y)))
-        rows, proxy_rows = np.sort(order[held:]), np.sort(order[:held])
-    noisy = y.copy()
-    noisy[rows] = noises.before(wrong, y[rows], len(source.classes), seed)
-    dealt = partition(noisy[rows], clients, numpy_stream(seed, "partition"), None if groups is None else groups[rows])
-    record |= getattr(dealt, "record", {})
-    lazy = not isinstance(dealt, list)
-    parts = dealt if lazy and not len(proxy_rows) else [rows[part] for part in dealt]
-    if lazy and any(one.when == "after" and not hasattr(one, "permutations") for one in wrong):
-        raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
-    noisy, permutations = noises.after(wrong, noisy, parts, len(source.classes), seed)
-    slices = None
-    if not lazy:
-        if groups is not None and test_groups is not None:
-            slices = [np.flatnonzero(test_groups == groups[part[0]]) for part in parts]
-        else:
-            matrix = partitions.matrix(parts, y, len(source.classes))
-            slices = partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
-    x, test_x, names, test_domain = source.x_train, source.x_test, source.domains, source.domain_test
-    if skew is not None:
-        x, test_x, test_domain, record["domain"] = skew.shown(parts, slices)
-        names = skew.names
-    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
-    if newcomers and not lazy:  # clients of a lazy deal differ by their number alone: the last ones are as good as any
-        parts = [parts[k] for k in places]
-        slices = [slices[k] for k in places] if slices is not None else None
-        permutations = {new: permutations[old] for new, old in enumerate(places) if old in permutations}
-        record["unseen"] = list(places[-newcomers:])
-        if "domain" in record:
-            record["domain"] = [record["domain"][k] for k in places]
-    named = source.name if not isinstance(data, str) else data
-    return Federation(
-        named,
-        (images.stored(source.standardised(x)), torch.from_numpy(noisy)),
-        (images.stored(source.standardised(test_x)), torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
-        parts, source.classes, slices, seed, validation, proxy_rows, torch.from_numpy(y), permutations,
-        spec if all(value is None or isinstance(value, (str, int, float)) for value in spec.values()) else None, record,
-        (source.mean, source.std),
-        {} if test_domain is None else {name: np.flatnonzero(test_domain == i) for i, name in enumerate(names)},
-        newcomers,
-    )  # fmt: skip
-
-
-def groups_of(source: Any, follows: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(train, test) ids of the groups a partition follows: the data's clients for `natural` (their domains, where no
-    client is named), their domains for `by_domain`."""
+        return skew.train, skew.test
     if follows == "client" and source.client_train is not None:
         return source.client_train, source.client_test
     return (source.domain_train, source.domain_test) if follows else (None, None)
+
+
+# ---- dealing -------------------------------------------------------------------------------------------------
+
+
+def deal_samples(
+    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int
+) -> Deal:
+    """Proxy set, noise before the partition, partition, noise after it, test slices."""
+    from undrift.federation.environment import noise
+
+    classes, clean = len(source.classes), np.asarray(source.y_train, dtype=np.int64)
+    rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
+    noisy = clean.copy()
+    noisy[rows] = noise.before(noises, clean[rows], classes, seed)  # the proxy set stays clean
+    group_ids = None if groups[0] is None else groups[0][rows]
+    dealt = rule(noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    lazy = not isinstance(dealt, list)
+    shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
+    if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
+        raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
+    noisy, permutations = noise.after(noises, noisy, shards, classes, seed)
+    slices = None if lazy else test_slices(shards, clean, source, groups, seed)
+    record = dict(getattr(dealt, "record", {}))
+    return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
+
+
+def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows for the clients, rows of the server's proxy set)."""
+    if not proxy:
+        return np.arange(samples), NO_ROWS
+    order = numpy_stream(seed, "proxy").permutation(samples)
+    held = max(1, round(proxy * samples))
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def test_slices(
+    shards: Sequence[np.ndarray], clean: np.ndarray, source: Any, groups: Groups, seed: int
+) -> list[np.ndarray]:
+    """Every client's test rows: its group's test part, else test samples with the label shares of its training rows."""
+    from undrift.federation import partition as partitions
+
+    train_groups, test_groups = groups
+    if train_groups is not None and test_groups is not None:
+        return [np.flatnonzero(test_groups == train_groups[shard[0]]) for shard in shards]
+    matrix = partitions.matrix(shards, clean, len(source.classes))
+    return partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
+
+
+def inputs_of(source: Any, skew: Any, deal: Deal) -> Inputs:
+    """(training inputs, test inputs, test rows by domain), with feature skew each client's own transform of them."""
+    x, test_x, names, domain = source.x_train, source.x_test, source.domains, source.domain_test
+    if skew is not None:
+        x, test_x, domain, deal.record["domain"] = skew.transformed(deal.shards, deal.slices)
+        names = skew.names
+    by_domain = {} if domain is None else {name: np.flatnonzero(domain == i) for i, name in enumerate(names)}
+    return images.stored(source.standardised(x)), images.stored(source.standardised(test_x)), by_domain
+
+
+def hold_out_clients(deal: Deal, unseen: float, seed: int) -> tuple[Deal, int]:
+    """(the deal with the unseen clients last, how many they are)."""
+    order, newcomers = unseen_last(unseen, len(deal.shards), numpy_stream(seed, "unseen"))
+    if not newcomers or deal.lazy:  # clients of a lazy deal differ by their number alone: the last ones are unseen
+        return deal, newcomers
+    record = deal.record | {"unseen": list(order[-newcomers:])}
+    if "domain" in record:
+        record["domain"] = [record["domain"][client] for client in order]
+    return replace(
+        deal,
+        shards=[deal.shards[client] for client in order],
+        slices=None if deal.slices is None else [deal.slices[client] for client in order],
+        permutations={new: deal.permutations[old] for new, old in enumerate(order) if old in deal.permutations},
+        record=record,
+    ), newcomers
+
+
+def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int) -> Federation:
+    """The federation. Its spec is None if an object of the user's own is among the arguments."""
+    x, test_x, test_domains = inputs
+    return Federation(
+        name,
+        train=(x, torch.from_numpy(deal.noisy)),
+        test=(test_x, torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
+        shards=deal.shards,
+        labels=source.classes,
+        slices=deal.slices,
+        seed=spec["data_seed"],
+        validation=spec["validation"],
+        proxy=deal.proxy_rows,
+        clean=torch.from_numpy(deal.clean),
+        permutations=deal.permutations,
+        spec=spec if all(isinstance(value, Plain) for value in spec.values()) else None,
+        record=deal.record,
+        scale=(source.mean, source.std),
+        domains=test_domains,
+        unseen=newcomers,
+    )

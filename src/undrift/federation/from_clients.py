@@ -1,4 +1,4 @@
-"""A federation from the user's own clients."""
+"""Federations from the user's own clients: their data, or a function that loads them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
 from undrift.federation.federation import Federation, unseen_last
-from undrift.federation.lazy import Four, LazyClients
+from undrift.federation.lazy import ClientArrays, LazyClients
 
 Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 def from_clients(
-    clients: Sequence[Any], name: str, test_share: float, labels: Sequence[str] | None, seed: int, validation: float,
-    unseen: float = 0.0, who: Sequence[str] | None = None,
-) -> Federation:  # fmt: skip
+    clients: Sequence[Any],
+    name: str,
+    test_share: float,
+    labels: Sequence[str] | None,
+    seed: int,
+    validation: float,
+    unseen: float = 0.0,
+    who: Sequence[str] | None = None,
+) -> Federation:
+    """See `Federation.from_clients`. `who` names the clients in error messages."""
     who = who or [f"client {client}" for client in range(len(clients))]
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
-    parts, slices = list[np.ndarray](), list[np.ndarray]()
+    shards, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
-    said: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for client, given in enumerate(clients):
-        x, y, x_test, y_test, shared = held_back(four(given, who[client]), client, test_share, seed)
-        said |= {"test_share": test_share} if shared else {}
+        x, y, x_test, y_test, shared = held_back(client_tensors(given, who[client]), client, test_share, seed)
+        record |= {"test_share": test_share} if shared else {}
         if x_test.shape[1:] != x.shape[1:]:
             raise BadRequest(
                 f"{who[client]} has samples of shape {tuple(x.shape[1:])} and test samples of "
@@ -37,9 +44,10 @@ def from_clients(
             )
         if xs and x.shape[1:] != xs[0].shape[1:]:
             raise BadRequest(
-                f"{who[client]} has samples of shape {tuple(x.shape[1:])}, {who[0]} of {tuple(xs[0].shape[1:])}; bring them to one"
+                f"{who[client]} has samples of shape {tuple(x.shape[1:])}, {who[0]} of "
+                f"{tuple(xs[0].shape[1:])}; bring them to one"
             )
-        parts.append(np.arange(at, at + len(y)))
+        shards.append(np.arange(at, at + len(y)))
         slices.append(np.arange(test_at, test_at + len(y_test)))
         at, test_at = at + len(y), test_at + len(y_test)
         for whole, piece in zip((xs, ys, test_xs, test_ys), (x, y, x_test, y_test)):
@@ -55,18 +63,18 @@ def from_clients(
     if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
         raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
     names = list(labels or (str(c) for c in range(classes)))
-    places, newcomers = unseen_last(unseen, len(parts), numpy_stream(seed, "unseen"))
-    parts, slices = [parts[k] for k in places], [slices[k] for k in places]
+    places, newcomers = unseen_last(unseen, len(shards), numpy_stream(seed, "unseen"))
+    shards, slices = [shards[k] for k in places], [slices[k] for k in places]
     if newcomers:
-        said["unseen"] = list(places[-newcomers:])
+        record["unseen"] = list(places[-newcomers:])
     return Federation(
-        name, (x, y), (test_x, test_y), parts, names, slices, seed, validation, record=said, unseen=newcomers
+        name, (x, y), (test_x, test_y), shards, names, slices, seed, validation, record=record, unseen=newcomers
     )
 
 
 @dataclass(frozen=True)
 class Loader:
-    """(x, y, x_test, y_test) of a client as the user's function gives it, checked where the client runs."""
+    """Loads (x, y, x_test, y_test) of a client by the user's function and checks them where the client runs."""
 
     function: Callable[[int], Any]
     sizes: np.ndarray
@@ -75,14 +83,16 @@ class Loader:
     test_share: float
     seed: int
 
-    def __call__(self, client: int) -> Four:
-        given = four(self.function(client), f"client {client}")
+    def __call__(self, client: int) -> ClientArrays:
+        given = client_tensors(self.function(client), f"client {client}")
         if len(given[1]) != self.sizes[client]:
-            raise BadRequest(f"client {client} was said to have {self.sizes[client]} samples and has {len(given[1])}")
+            raise BadRequest(
+                f"client {client} has {len(given[1])} samples, but sizes says {self.sizes[client]}; correct one"
+            )
         x, y, x_test, y_test, shared = held_back(given, client, self.test_share, self.seed)
         if self.test_share and not shared:
             raise BadRequest(
-                f"client {client} has a test part of its own; say test_share=0, so that all of the rest is trained on"
+                f"client {client} has a test part of its own; say test_share=0, so that it trains on all other samples"
             )
         x, x_test = images.stored(x), images.stored(x_test)
         if x.shape[1:] != self.shape:
@@ -96,9 +106,15 @@ class Loader:
 
 
 def from_function(
-    function: Callable[[int], Any], sizes: Sequence[int] | np.ndarray, test: Any, name: str, test_share: float,
-    labels: Sequence[str] | None, seed: int,
-) -> Federation:  # fmt: skip
+    function: Callable[[int], Any],
+    sizes: Sequence[int] | np.ndarray,
+    test: Any,
+    name: str,
+    test_share: float,
+    labels: Sequence[str] | None,
+    seed: int,
+) -> Federation:
+    """See `Federation.from_function`."""
     sizes = np.asarray(sizes)
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
         raise BadRequest("sizes are whole numbers of at least 1, one per client")
@@ -107,16 +123,16 @@ def from_function(
     classes = len(labels) if labels else int(y.max()) + 1
     names = list(labels or (str(c) for c in range(classes)))
     loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
-    # The network is tried on samples of the server's test set: no client's data pass through here.
+    # The model's dry run uses samples of the server's test set: the driver has no client's data.
     trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
-    said = {"test_share": test_share} if test_share else {}
-    return Federation(name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=said)
+    record = {"test_share": test_share} if test_share else {}
+    return Federation(name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=record)
 
 
 def held_back(
     given: Given, client: int, test_share: float, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]:
-    """(x, y, x_test, y_test) of a client, its test part a share of its data where it gave none, and whether that is so."""
+    """(x, y, x_test, y_test) of a client, and whether the test part had to be held out of its data."""
     x, y, x_test, y_test = given
     if x_test is not None and y_test is not None:
         return x, y, x_test, y_test, False
@@ -125,8 +141,8 @@ def held_back(
     return x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]], True
 
 
-def four(given: Any, who: str) -> Given:
-    """(x, y, x_test, y_test) of whatever the user gave for one client."""
+def client_tensors(given: Any, who: str) -> Given:
+    """(x, y, x_test, y_test) of what the user gave for one client, the last two None if there is no test part."""
     arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
     try:
         values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, who)

@@ -1,7 +1,7 @@
-"""How images lie in memory, decided here and nowhere else.
+"""The memory layout of images. No other module decides it.
 
-A federation keeps images as height × width × channels. A network gets channels first, which is only a change of strides
-and gives convolutions channels-last input at no cost, one-channel images included. Tables are left alone.
+A federation stores images as height × width × channels. A network gets channels first. This only changes the strides,
+so convolutions get channels-last input at no cost, also for one-channel images. Tables are not changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 
 
 def stored(x: torch.Tensor) -> torch.Tensor:
-    """Samples as a federation keeps them, from channels-first images, images without a channel axis, or rows."""
+    """Samples as a federation stores them, from channels-first images, images without a channel axis, or rows."""
     if x.dim() == 3:
         x = x[:, None]
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x.contiguous()

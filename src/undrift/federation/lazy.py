@@ -1,4 +1,4 @@
-"""Clients whose data are loaded where they run: a million of them need not pass through the driver."""
+"""Clients whose data are loaded where they run, so that the driver never holds the data of a million clients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 
 from undrift.core.errors import BadRequest
 
-Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # x, y, x_test, y_test
+ClientArrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # x, y, x_test, y_test
 
 
 @dataclass
 class LazyClients(Sequence[np.ndarray]):
-    """In the place of a federation's index lists. Nothing is known here but the sizes of the training parts."""
+    """Takes the place of a federation's shards. Only the sizes of the training parts are known here."""
 
-    load: Callable[[int], Four]
+    load: Callable[[int], ClientArrays]
     sizes: np.ndarray
-    last: tuple[int, Any] = (-1, None)  # a client is trained and judged in one go: it is loaded once for both
+    last: tuple[int, Any] = (-1, None)  # a client is trained and evaluated in one go, so it is loaded once
 
     def train(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
         x, y, _, _ = self.loaded(client)
@@ -30,14 +30,14 @@ class LazyClients(Sequence[np.ndarray]):
         _, _, x, y = self.loaded(client)
         return x, y
 
-    def loaded(self, client: int) -> Four:
+    def loaded(self, client: int) -> ClientArrays:
         if self.last[0] != client:
             self.last = client, self.load(client)
-        found: Four = self.last[1]
-        return found
+        arrays: ClientArrays = self.last[1]
+        return arrays
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __getitem__(self, client: Any) -> Any:
-        raise BadRequest("the data of these clients are loaded where they run: there are no rows to look at here")
+        raise BadRequest("the data of these clients are loaded where they run, so the driver has no rows of theirs")

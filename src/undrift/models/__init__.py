@@ -1,7 +1,7 @@
 """The networks of the papers by name: `build("lenet5", (1, 28, 28), 10)`.
 
-A factory takes the shape of one sample and the number of classes and returns a plain module from samples to logits,
-initialised by PyTorch's defaults under its default generator. The head is the last layer executed.
+A factory takes the shape of one sample and the number of classes. It returns a plain module from samples to logits,
+initialised by PyTorch's defaults with its default generator. The head is the last layer that is executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from undrift.models.resnet import resnet8, resnet8_thin, resnet18, resnet20, res
 
 __all__ = ["build", "default_for", "fitting", "names"]
 
-# The name, its factory, and the smallest side of an image it takes with its default options (0: any shape, tables too).
+# Name: factory, and the smallest image side it takes with its default options (0: any shape, also tables).
 MODELS: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "logistic": (logistic, 0),
     "mlp": (mlp, 0),
@@ -55,7 +55,7 @@ def fitting(shape: Shape) -> list[str]:
 def build(
     name: str, shape: Shape, classes: int, args: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
 ) -> nn.Module:
-    """The network of this name; `args` and `options` as written in `name(value, key=value)`."""
+    """Build the network of this name. `args` and `options` are those of the text `name(value, key=value)`."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     factory = MODELS[name][0]
@@ -73,7 +73,8 @@ def build(
 
 
 def default_for(dataset_name: str, shape: Shape) -> str:
-    """What a data set gets when no model is named: mlp for tables and tiny images, lenet5 for grey, cnn for colour."""
+    """The model of a run that names none: mlp for tables and images below 12 pixels, lenet5 for grey, cnn for colour
+    up to 64 pixels, else resnet18."""
     if len(shape) != 3 or min(shape[1:]) < MODELS["lenet5"][1]:
         return "mlp"
     if shape[0] == 1:

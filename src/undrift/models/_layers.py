@@ -1,4 +1,4 @@
-"""What the networks share: the norm that takes BatchNorm's place, and the arithmetic of shapes."""
+"""What the networks share: the norm layer and the arithmetic of shapes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from undrift.core.errors import BadRequest
 Shape = tuple[int, ...]
 
 
-class Misfit(Exception):  # an answer, not yet an error
-    """The input is too small for the network; `build` turns it into a sentence that names those that fit."""
+class Misfit(Exception):
+    """The network does not fit the shape. `build` turns this into a message that names the models that fit."""
 
 
 def norm_layer(norm: str | None, channels: int, dimensions: int = 2) -> nn.Module:
-    """BatchNorm, or GroupNorm with groups of at least 16 channels: both have 2 · channels parameters.
+    """BatchNorm, or GroupNorm with groups of at least 16 channels. Both have 2 · channels parameters.
 
-    Groups of one channel would normalise a 1×1 map to zero, hence the 16.
+    The 16 is needed because a group of one channel would normalise a 1×1 map to zero.
     """
     if norm is None:
         return nn.Identity()
@@ -31,7 +31,7 @@ def norm_layer(norm: str | None, channels: int, dimensions: int = 2) -> nn.Modul
 
 
 def check_norm(model: str, norm: str | None, optional: bool = False) -> str | None:
-    """The norm's name, where a bare `none` from text means no norm at all."""
+    """The norm's name, or None for no norm (`none` in text) if the model allows that."""
     if optional and norm in (None, "none"):
         return None
     if norm not in ("batch", "group"):
@@ -47,7 +47,7 @@ def channels_and_side(model: str, shape: Shape) -> tuple[int, int, int]:
 
 
 def after(side: int, kernel: int, padding: int = 0, stride: int = 1) -> int:
-    """The side of a map after a convolution or a pooling; nothing left is a misfit."""
+    """The side of a feature map after a convolution or a pooling. A side below 1 is a misfit."""
     new = (side + 2 * padding - kernel) // stride + 1
     if new < 1:
         raise Misfit("the maps vanish")
@@ -55,4 +55,5 @@ def after(side: int, kernel: int, padding: int = 0, stride: int = 1) -> int:
 
 
 def entries(shape: Shape) -> int:
+    """How many numbers a sample has."""
     return math.prod(shape)

@@ -1,4 +1,8 @@
-"""Plain convolutional networks of the papers: McMahan's, FedDyn's, FedBSS's and FedNolowe's."""
+"""Plain convolutional networks of the papers: FedAvg's, FedDyn's, FedBSS's and FedNolowe's.
+
+FedBSS is Xu et al., "Federated Learning with Sample-level Client Drift Mitigation".
+FedNolowe is Le et al., "FedNolowe: A normalized loss-based weighted aggregation strategy", PLOS ONE 2025.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from undrift.models._layers import Shape, after, channels_and_side, check_norm, 
 
 
 def cnn(shape: Shape, classes: int, padded: bool = True, extra: bool | None = None) -> nn.Module:
-    """McMahan's: conv5-32, pool, conv5-64, pool, 512, classes; 1,663,370 parameters at 1×28×28 and ten classes.
+    """The CNN of FedAvg (McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data"):
+    conv5-32, pool, conv5-64, pool, 512, classes. 1,663,370 parameters at 1×28×28 and ten classes.
 
-    padded=False is PFLlib's (582,026). Colour images get one more 3×3-64 convolution before the linear layers (FLIU's
-    form for CIFAR), unless `extra` says otherwise.
+    padded=False is PFLlib's version (582,026). Colour images get one more 3×3-64 convolution before the linear layers
+    (FLIU's form for CIFAR), unless `extra` says otherwise.
     """
     channels, height, width = channels_and_side("cnn", shape)
     pad = 2 if padded else 0
@@ -28,7 +33,8 @@ def cnn(shape: Shape, classes: int, padded: bool = True, extra: bool | None = No
 
 
 def cnn_feddyn(shape: Shape, classes: int) -> nn.Module:
-    """FedDyn's for CIFAR: conv5-64, pool, conv5-64, pool, 384, 192, classes; no norm (797,962 at 3×32×32)."""
+    """FedDyn's CNN for CIFAR (Acar et al., "Federated Learning Based on Dynamic Regularization"): conv5-64, pool,
+    conv5-64, pool, 384, 192, classes, no norm. 797,962 parameters at 3×32×32 and ten classes."""
     channels, height, width = channels_and_side("cnn-feddyn", shape)
     sides = [after(after(after(after(side, 5), 2, stride=2), 5), 2, stride=2) for side in (height, width)]
     return nn.Sequential(
@@ -42,7 +48,7 @@ def cnn_feddyn(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn_fedbss(shape: Shape, classes: int) -> nn.Module:
-    """FedBSS's for Fashion-MNIST: as McMahan's, but 3×3 pools of stride 2 (28 → 14 → 7)."""
+    """FedBSS's CNN for Fashion-MNIST: as `cnn`, but with 3×3 pools of stride 2 (28 → 14 → 7)."""
     channels, height, width = channels_and_side("cnn-fedbss", shape)
     sides = [after(after(side, 3, 1, stride=2), 3, 1, stride=2) for side in (height, width)]
     return nn.Sequential(
@@ -55,7 +61,7 @@ def cnn_fedbss(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn3(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's for Fashion-MNIST: conv3-32/64/128 with norm and pool, 512 with dropout 0.3; 688,586 parameters."""
+    """FedNolowe's CNN for Fashion-MNIST: conv3-32/64/128 with norm and pool, 512 with dropout 0.3; 688,586 weights."""
     check_norm("cnn3", norm)
     channels, height, width = channels_and_side("cnn3", shape)
     sides = [after(after(after(side, 2, stride=2), 2, stride=2), 2, stride=2) for side in (height, width)]
@@ -71,7 +77,8 @@ def cnn3(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
 
 
 def vgg9(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's for CIFAR-10: [64, 64], [128, 128], [256, 256] conv3 with norm, pools, 512 twice; 3,512,650."""
+    """FedNolowe's VGG for CIFAR-10, after Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
+    Image Recognition": conv3 [64, 64], [128, 128], [256, 256] with norm and pools, 512 twice. 3,512,650 parameters."""
     check_norm("vgg9", norm)
     channels, height, width = channels_and_side("vgg9", shape)
     sides = [after(after(after(side, 2, stride=2), 2, stride=2), 2, stride=2) for side in (height, width)]

@@ -1,4 +1,6 @@
-"""LeNet-5, the classic one (LeCun et al. 1998) and FedNolowe's wider one with BatchNorm."""
+"""LeNet-5 (LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition", 1998), and
+FedNolowe's wider version with BatchNorm (Le et al., "FedNolowe: A normalized loss-based weighted aggregation strategy",
+2025)."""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from undrift.models._layers import Shape, after, channels_and_side, check_norm, 
 
 
 def lenet5(shape: Shape, classes: int, activation: str = "relu") -> nn.Module:
-    """conv5-6, pool, conv5-16, pool, 120, 84, classes: 61,706 parameters at 1×28×28 and ten classes.
+    """LeNet-5: conv5-6, pool, conv5-16, pool, 120, 84, classes. 61,706 parameters at 1×28×28 and ten classes.
 
-    Images below 32×32 are padded by 2, as the original's 28×28 digits were. ReLU and maxima as everybody trains it
-    today; activation="tanh" is the network of 1998, with averages.
+    Images below 32×32 are padded by 2, as the original's 28×28 digits were. ReLU and max pooling are today's practice.
+    activation="tanh" is the network of 1998, with average pooling.
     """
     if activation not in ("relu", "tanh"):
         raise BadRequest(f"activation of lenet5 must be relu or tanh, not {activation!r}")
@@ -31,7 +33,7 @@ def lenet5(shape: Shape, classes: int, activation: str = "relu") -> nn.Module:
 
 
 def lenet5_bn(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FedNolowe's: conv5-32, conv5-64 with norm and pool, 256 with dropout ½, 128: 348,874 parameters at 1×28×28."""
+    """FedNolowe's LeNet: conv5-32, conv5-64 with norm and pool, 256 with dropout ½, 128; 348,874 weights at 1×28×28."""
     check_norm("lenet5-bn", norm)
     channels, height, width = channels_and_side("lenet5-bn", shape)
     sides = [after(after(after(after(side, 5), 2, stride=2), 5), 2, stride=2) for side in (height, width)]

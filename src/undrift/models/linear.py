@@ -1,4 +1,4 @@
-"""Models without convolutions: logistic regression and the perceptron. They take any shape and flatten it."""
+"""Models without convolutions: logistic regression and the multilayer perceptron. They flatten samples of any shape."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from undrift.models._layers import Shape, check_norm, entries, norm_layer
 
 
 def logistic(shape: Shape, classes: int) -> nn.Module:
-    """One linear layer; with cross-entropy the loss is convex."""
+    """Multinomial logistic regression: one linear layer. With cross-entropy the loss is convex."""
     return nn.Sequential(nn.Flatten(), nn.Linear(entries(shape), classes))
 
 
 def mlp(shape: Shape, classes: int, *widths: int, norm: str | None = None, dropout: float = 0.0) -> nn.Module:
-    """Linear, norm, ReLU and dropout per width, then the head. Without widths one hidden layer of 100."""
+    """Multilayer perceptron: linear, norm, ReLU and dropout per width, then the head. Without widths one hidden layer
+    of 100."""
     widths = widths or (100,)
     if any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in widths):
         raise BadRequest(f"widths of mlp must be whole numbers of at least 1, not {list(widths)}")

@@ -1,4 +1,8 @@
-"""MobileNetV2 (Sandler et al. 2018) as FLOOD has it: stem of stride 1, convolutions with bias, global maximum."""
+"""MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) as in FLOOD's code: stem
+of stride 1, convolutions with bias, global max pooling.
+
+FLOOD is Ling et al., "Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection".
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 class Inverted(nn.Module):
-    """Widen (1×1), filter each channel by itself (3×3), narrow (1×1, no activation); added to x where shapes agree."""
+    """Inverted residual: widen (1×1), depthwise 3×3, narrow (1×1, no activation). x is added if the shapes agree."""
 
     def __init__(self, before: int, after: int, stride: int, expansion: int, norm: str) -> None:
         super().__init__()
@@ -30,7 +34,7 @@ class Inverted(nn.Module):
 
 
 def mobilenetv2(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """2,254,858 parameters with ten classes. The 1×1 classifier over pooled maps is a linear layer."""
+    """MobileNetV2: 2,254,858 parameters with ten classes. The 1×1 classifier over pooled maps is a linear layer."""
     check_norm("mobilenetv2", norm)
     channels, _, _ = channels_and_side("mobilenetv2", shape)
     layers: list[nn.Module] = [nn.Conv2d(channels, 32, 3, padding=1), norm_layer(norm, 32), nn.ReLU6()]

@@ -1,6 +1,8 @@
-"""Residual networks (He et al. 2016): the wide and the thin ResNet-8, ResNet-20, and ResNet-18 and -50.
+"""Residual networks (He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", 2016): a wide and a thin
+ResNet-8, ResNet-20, ResNet-18 and ResNet-50.
 
-Every shortcut that changes the shape is a 1×1 convolution with norm.
+Every shortcut that changes the shape is a 1×1 convolution with norm. FLOOD, whose ResNet-8 is wide, is
+Ling et al., "Adaptive Dual-Weighting Framework for Federated Learning via Out-of-Distribution Detection".
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Stages = tuple[tuple[int, int], ...]
 
 
 class Residual(nn.Module):
-    """x + body(x), or shortcut(x) + body(x) where the shape changes, and a ReLU over the sum."""
+    """ReLU(x + body(x)), or ReLU(shortcut(x) + body(x)) if the shape changes."""
 
     def __init__(self, body: nn.Sequential, shortcut: nn.Sequential | None) -> None:
         super().__init__()
@@ -38,7 +40,7 @@ def _convolution(before: int, filters: int, kernel: int, norm: str, stride: int 
 
 
 def basic(before: int, filters: int, stride: int, norm: str) -> tuple[nn.Module, int]:
-    """Two 3×3 convolutions; returns the block and its number of output channels."""
+    """Two 3×3 convolutions. Returns the block and its number of output channels."""
     body = [*_convolution(before, filters, 3, norm, stride), nn.ReLU(), *_convolution(filters, filters, 3, norm)]
     changes = stride != 1 or before != filters
     shortcut = nn.Sequential(*_convolution(before, filters, 1, norm, stride)) if changes else None
@@ -46,7 +48,7 @@ def basic(before: int, filters: int, stride: int, norm: str) -> tuple[nn.Module,
 
 
 def bottleneck(before: int, filters: int, stride: int, norm: str) -> tuple[nn.Module, int]:
-    """1×1, 3×3 (which carries the stride) and 1×1 to four times the filters."""
+    """1×1, 3×3 (which has the stride) and 1×1 to four times the filters. Returns the same as `basic`."""
     wide = 4 * filters
     body = [
         *_convolution(before, filters, 1, norm), nn.ReLU(),
@@ -61,7 +63,7 @@ def bottleneck(before: int, filters: int, stride: int, norm: str) -> tuple[nn.Mo
 def _network(
     name: str, shape: Shape, classes: int, norm: str, stem: str, first: int, stages: Stages, block: Block = basic
 ) -> nn.Module:
-    """Stem, stages of (filters, blocks) of which all but the first halve the side, average pool, head."""
+    """Stem, stages of (filters, blocks), average pool, head. Every stage but the first halves the side."""
     check_norm(name, norm)
     channels, _, _ = channels_and_side(name, shape)
     if stem == "cifar":
@@ -83,26 +85,27 @@ def _network(
 
 
 def resnet8(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """FLOOD's wide one, 128/256/512: 4,896,394 parameters with ten classes. The CIFAR ResNet-8 is resnet8-thin."""
+    """FLOOD's wide ResNet-8, 128/256/512: 4,896,394 parameters with ten classes. The CIFAR ResNet-8 is resnet8-thin."""
     return _network("resnet8", shape, classes, norm, "cifar", 128, ((128, 1), (256, 1), (512, 1)))
 
 
 def resnet8_thin(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """16/32/64, one block each."""
+    """The CIFAR ResNet of He et al. with 8 layers: 16/32/64, one block each."""
     return _network("resnet8-thin", shape, classes, norm, "cifar", 16, ((16, 1), (32, 1), (64, 1)))
 
 
 def resnet20(shape: Shape, classes: int, norm: str = "batch") -> nn.Module:
-    """16/32/64, three blocks each."""
+    """The CIFAR ResNet of He et al. with 20 layers: 16/32/64, three blocks each."""
     return _network("resnet20", shape, classes, norm, "cifar", 16, ((16, 3), (32, 3), (64, 3)))
 
 
 def resnet18(shape: Shape, classes: int, norm: str = "batch", stem: str = "imagenet") -> nn.Module:
-    """The ImageNet network, 7×7 stem of stride 2 and pool included; stem="cifar" keeps small images large."""
+    """The ImageNet ResNet-18 of He et al., with the 7×7 stem of stride 2 and the pool. stem="cifar" keeps small images
+    large."""
     return _network("resnet18", shape, classes, norm, stem, 64, ((64, 2), (128, 2), (256, 2), (512, 2)))
 
 
 def resnet50(shape: Shape, classes: int, norm: str = "batch", stem: str = "imagenet") -> nn.Module:
-    """As resnet18, with bottleneck blocks."""
+    """The ImageNet ResNet-50 of He et al.: as resnet18, with bottleneck blocks."""
     stages = ((64, 3), (128, 4), (256, 6), (512, 3))
     return _network("resnet50", shape, classes, norm, stem, 64, stages, bottleneck)

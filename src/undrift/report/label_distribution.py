@@ -34,7 +34,7 @@ def describe(federation: Federation) -> dict[str, Any]:
         "permuted": sorted(federation.permutations),
         "domain": None if domain is None else [names[domain[client]] for client in clients],
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
-        "record": {name: value for name, value in federation.told().items() if name != "sizes"},
+        "record": {name: value for name, value in federation.provenance().items() if name != "sizes"},
     }
 
 

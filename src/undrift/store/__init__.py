@@ -1,1 +1,1 @@
-"""What is kept of a run: the record, client states and shelf rows, checkpoints."""
+"""What a run stores on disk: the record (`run.sqlite`), client states and shelf rows, checkpoints."""

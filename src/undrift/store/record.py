@@ -1,7 +1,7 @@
-"""`run.sqlite`: what happened, one transaction per round, readable by anything while the run goes on.
+"""`run.sqlite`, the record of a run: one transaction per round, and other programs can read it during the run.
 
-The tables are a contract for scripts (docs/formats.md). `states` is the store's own: where each version of a client's
-state or shelf row lies, and since which checkpoint it is the committed one.
+Scripts rely on the tables (docs/formats.md). `states` is internal to the store: where each version of a client's state
+or shelf row is, and since which checkpoint it is the committed one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER,
                                   start INTEGER, length INTEGER, sha256 TEXT);
 CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
 """
-HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # kinds of events that no repetition undoes
+HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # events that stay when their round is computed again
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
 Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
 Event = tuple[int, int | None, str, str]  # round, client, kind, detail
 
 
 class Record:
+    """The open database of a run. `path=None` keeps it in memory."""
+
     def __init__(self, path: Path | None, read_only: bool = False) -> None:
         self.path = path
-        self.lock = threading.RLock()  # rounds and checkpoints are committed by two threads
+        self.lock = threading.RLock()  # two threads commit: one the rounds, one the checkpoints
         if read_only:
             self.db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
             return
@@ -45,9 +47,17 @@ class Record:
         self.db.executescript(TABLES)
 
     def commit_round(
-        self, round: int, seconds: float, lr: float, cohort: Sequence[int], metrics: Iterable[Metric],
-        notes: Iterable[Note], events: Iterable[Event], times: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        round: int,
+        seconds: float,
+        lr: float,
+        cohort: Sequence[int],
+        metrics: Iterable[Metric],
+        notes: Iterable[Note],
+        events: Iterable[Event],
+        times: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write all rows of a round in one transaction."""
         with self.transaction():
             self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
             self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
@@ -62,10 +72,11 @@ class Record:
             self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
 
     def transaction(self) -> Transaction:
+        """A context in which everything is committed, or nothing."""
         return Transaction(self.db, self.lock)
 
     def forget_from(self, round: int) -> None:
-        """Drop the rows of rounds that are about to be computed again (the events that say so stay)."""
+        """Delete the rows of rounds that will be computed again, but keep the events of `HISTORY`."""
         with self.transaction():
             for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
@@ -75,6 +86,7 @@ class Record:
             )
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
         with self.lock:
             return self.db.execute(query, values).fetchall()
 
@@ -83,7 +95,7 @@ class Record:
 
 
 class Transaction:
-    """BEGIN … COMMIT, or nothing at all."""
+    """BEGIN … COMMIT, or ROLLBACK after an error."""
 
     def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
         self.db, self.lock = db, lock
@@ -104,9 +116,7 @@ class Transaction:
 
 
 def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Rows of a run's record, read-only, also while the run goes on."""
-    import sqlite3
-
+    """The rows of a query on a run's record, read-only. It may be called while the run is going on."""
     path = folder / "run.sqlite"
     if not path.exists():
         raise BadRequest(f"{folder} is not a run: it has no run.sqlite")

@@ -1,8 +1,9 @@
-"""Everything durable of one run: the record, the states, the checkpoints, and the lock that keeps a second process out.
+"""Everything a run stores: the record, the states, the checkpoints, and the lock that keeps a second process out.
 
-A checkpoint is whole or it does not exist: segment and checkpoint file are written and synced first, then one SQLite
-transaction names them with their hashes. It is incremental: vectors and server memory each time, client states and
-shelf rows only where their committed version changed. The last two are kept, so that a damaged one can be skipped.
+A checkpoint is complete or it does not exist: segment and checkpoint file are written and synced first, then one SQLite
+transaction names them with their hashes. It is incremental: it holds the vectors and the server's memory each time, but
+client states and shelf rows only if their committed version changed. The last two checkpoints are kept, so that a
+damaged one can be skipped.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from undrift.store.record import Record
 from undrift.store.server_state import ServerState, Versions
 from undrift.store.states import Place, States
 
-COST_FACTOR, PATIENCE = 20, 30.0  # a checkpoint may cost a twentieth of the time; at most this many seconds are lost
+COST_FACTOR, PATIENCE = 20, 30.0  # checkpoints take a twentieth of the time; a crash loses at most 30 s
 
 
 class RunStore:
-    """`folder=None`: everything in memory, nothing durable."""
+    """With `folder=None` everything stays in memory. `every` is in rounds; without it the cost decides (`due`)."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True) -> None:
-        often = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
-        self.folder, self.every = folder, every or (int(often) if often else None)  # in rounds, for tests
+        from_tests = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
+        self.folder, self.every = folder, every or (int(from_tests) if from_tests else None)
         self.lock: int | None = None
         if folder is not None:
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             self.lock = locked(folder) if lock else None
         self.record = Record(None if folder is None else folder / "run.sqlite")
         self.states = States(None if folder is None else folder / "states", budget)
-        self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints that are kept
+        self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints on disk
         self._last, self._cost = 0.0, 0.0
         self._busy: Future[None] | None = None
 
@@ -48,8 +49,8 @@ class RunStore:
         return self._kept[0][1].get((kind, client)) if self._kept else None
 
     def forget_rows(self, before: ServerState, after: ServerState) -> None:
-        """Shelf rows that a round replaced go, but for what a checkpoint needs. (A client's states go where its answer
-        arrives; the server's rows have nobody else.)"""
+        """Delete shelf rows that a round replaced, except those a checkpoint needs. (A client's states are deleted
+        where its reply arrives. Shelf rows belong to the server, so they are deleted here.)"""
         for (kind, client), version in after.versions.items():
             if kind != "state" and before.versions.get((kind, client)) != version:
                 needed = self.keep_round(kind, client, before)
@@ -57,7 +58,7 @@ class RunStore:
                     self.states.drop_below(kind, client, needed)
 
     def due(self, server_state: ServerState) -> bool:
-        """Whether it is time: when the last one lies twenty times its own cost back, at the latest after 30 s."""
+        """Whether to write a checkpoint: after twenty times the cost of the last one, at the latest after 30 s."""
         if self.folder is None:
             return False
         if not self._kept or self.every is not None:
@@ -65,13 +66,13 @@ class RunStore:
         return time.monotonic() - self._last >= min(COST_FACTOR * self._cost, PATIENCE)
 
     def last_checkpoint(self, server_state: ServerState) -> None:
-        """The end of the rounds, planned or not: the committed world is on disk before anything else happens."""
+        """The rounds have ended, as planned or not: write the committed state and wait until it is on disk."""
         if self.folder is not None and self._kept and self._kept[-1][0] < server_state.round:
             self.checkpoint(server_state, wait=True)
         self.states.writer.finish()
 
     def checkpoint(self, server_state: ServerState, wait: bool = False) -> None:
-        """Have the writer thread make this world durable while the next round runs."""
+        """Let the writer thread write this state to disk while the next round runs."""
         wait = wait or self.every is not None
         if self._busy is not None and not self._busy.done() and not wait:
             return
@@ -88,6 +89,7 @@ class RunStore:
             self.states.waited += time.monotonic() - began
 
     def _write(self, server_state: ServerState, before: Versions, oldest: int) -> None:
+        """Write one checkpoint. `before` holds the versions of the last one, `oldest` is the oldest round to keep."""
         assert self.folder is not None
         began = time.monotonic()
         self.states.seal()
@@ -129,6 +131,7 @@ class RunStore:
         self._cost = time.monotonic() - began
 
     def _collect(self) -> None:
+        """Delete checkpoint files and segments that the record does not name."""
         assert self.folder is not None
         with self.record.lock:
             named = {path for (path,) in self.record.all("SELECT path FROM files")}
@@ -141,19 +144,19 @@ class RunStore:
     # ---- reading ---------------------------------------------------------------------------------------------
 
     def newest(self) -> tuple[ServerState, list[str]]:
-        """The newest checkpoint that is whole, and what was said about those that were not."""
-        said: list[str] = []
+        """(the newest complete checkpoint, one sentence for each damaged one that was skipped)."""
+        skipped: list[str] = []
         query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
         for round, path, sha256 in self.record.all(query):
             try:
-                return self._read(round, path, sha256), said
+                return self._read(round, path, sha256), skipped
             except (RunFailed, OSError) as error:
-                said.append(f"checkpoint {round} is not whole ({error})")
-        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(said)}" if said else ""))
+                skipped.append(f"checkpoint {round} is not whole ({error})")
+        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(skipped)}" if skipped else ""))
 
     def restore(self) -> tuple[ServerState, list[str]]:
-        """Go back to the newest whole checkpoint: what came after it is forgotten, orphans are collected."""
-        server_state, said = self.newest()
+        """Go back to the newest complete checkpoint. Later rows and files that no checkpoint names are deleted."""
+        server_state, skipped = self.newest()
         with self.record.transaction():
             self.record.db.execute("DELETE FROM files WHERE round > ?", (server_state.round,))
             self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (server_state.round,))
@@ -161,16 +164,20 @@ class RunStore:
         self._kept = [(server_state.round, server_state.versions)]
         self._collect()
         self._last = time.monotonic()
-        return server_state, said
+        return server_state, skipped
 
     def _read(self, round: int, path: str, sha256: str) -> ServerState:
+        """Read and check one checkpoint and all states it needs."""
         assert self.folder is not None
         data = (self.folder / path).read_bytes()
         if hashlib.sha256(data).hexdigest() != sha256:
             raise RunFailed(f"{path} is damaged")
         versions: Versions = {}
         places = {}
-        query = "SELECT kind, client, version, path, start, length, sha256 FROM states WHERE checkpoint <= ? ORDER BY checkpoint"
+        query = (
+            "SELECT kind, client, version, path, start, length, sha256 FROM states "
+            "WHERE checkpoint <= ? ORDER BY checkpoint"
+        )
         for kind, client, version, segment, start, length, digest in self.record.all(query, (round,)):
             versions[kind, client] = version
             places[kind, client] = Place(segment, start, length, digest)
@@ -189,13 +196,13 @@ class RunStore:
 
 
 def reached(point: str) -> None:
-    """A named moment between two writes of a commit. Tests end the process here: UNDRIFT_DIE_AT="rows inserted"."""
+    """A named point between two writes of a commit. Tests end the process here: UNDRIFT_DIE_AT="rows inserted"."""
     if os.environ.get("UNDRIFT_DIE_AT") == point:
         os._exit(77)
 
 
 def written(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file so that it is complete or not there at all."""
     temporary = path.with_name(path.name + ".part")
     with open(temporary, "wb") as file:
         file.write(data)
@@ -210,7 +217,7 @@ def written(path: Path, data: bytes) -> None:
 
 
 def locked(folder: Path) -> int:
-    """Hold the run's lock until this process ends, however it ends."""
+    """Take the run's lock until this process ends, however it ends. Returns the file descriptor."""
     file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What the server knows between two rounds: what a checkpoint holds."""
+"""The server's state between two rounds, which is what a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ Versions = dict[tuple[str, int], int]  # (kind, client) -> committed version
 
 @dataclass(frozen=True)
 class ServerState:
-    round: int  # the next one to do
-    vector: torch.Tensor
-    evaluated: torch.Tensor
-    integers: Integers
-    memories: dict[str, Tree]
+    """Immutable: a round makes the next state from the last one."""
+
+    round: int  # the next round
+    vector: torch.Tensor  # the global model
+    evaluated: torch.Tensor  # the model that is evaluated
+    integers: Integers  # integer buffers of the model
+    memories: dict[str, Tree]  # the parts' server memory, by part
     versions: Versions

@@ -1,9 +1,8 @@
-"""Client states and shelf rows: versioned trees in append-only segment files, newest ones also in memory.
+"""Client states and shelf rows: versioned trees in append-only segment files, the newest also in memory.
 
-A version is never changed. It is kept in memory when it is put and appended to the open segment by one writer thread,
-in the order of the calls, so a memory budget only ever drops what can be read again. A segment counts once a
-checkpoint has named it; what no checkpoint names is an orphan. Only versions below the one that the oldest checkpoint
-needs are collected.
+A version never changes. `put` keeps it in memory, and one writer thread appends it to the open segment, in the order of
+the calls. The memory budget drops only versions that are on disk. A segment is valid once a checkpoint names it. A
+segment that no checkpoint names is an orphan. Only versions below the one that the oldest checkpoint needs are deleted.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ Key = tuple[str, int, int]  # kind, client, version
 
 @dataclass(frozen=True)
 class Place:
+    """Where a version is on disk: segment file, offset, length, hash."""
+
     path: str
     start: int
     length: int
@@ -37,7 +38,7 @@ class Place:
 
 
 class Writer:
-    """One thread that writes in the order in which it is asked; an error surfaces at the next call."""
+    """One thread that does the submitted work in order. An error is raised at the next call."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="undrift-store")
@@ -50,12 +51,14 @@ class Writer:
         return future
 
     def raise_errors(self) -> None:
+        """Raise the error of work that has failed."""
         done = [future for future in self._pending if future.done()]
         self._pending = [future for future in self._pending if not future.done()]
         for future in done:
             self._result(future)
 
     def finish(self) -> None:
+        """Wait until all submitted work is done."""
         pending, self._pending = self._pending, []
         for future in pending:
             self._result(future)
@@ -65,8 +68,8 @@ class Writer:
             future.result()
         except OSError as error:
             raise RunFailed(
-                f"the run's folder cannot be written ({error.strerror or error}); the last whole checkpoint is there, "
-                "make room and `undrift resume` the run"
+                f"the run's folder cannot be written ({error.strerror or error}); the last whole checkpoint is there; "
+                "free some space and `undrift resume` the run"
             ) from None
 
     def close(self) -> None:
@@ -74,18 +77,19 @@ class Writer:
 
 
 class States:
-    """`folder=None` keeps everything in memory (runs without a folder). Else at most `budget` bytes wait for the disk, and of
-    what is written a quarter of the budget stays at hand: the system's page cache holds more of it at no cost to us."""
+    """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most
+    `budget` bytes wait for the disk, and a quarter of the budget of written versions stays in memory. The system's page
+    cache holds more of them at no cost."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9) -> None:
         self.folder, self.budget = folder, budget
         self.places: dict[Key, Place] = {}
         self.writer = Writer()
-        self.waited = 0.0  # seconds somebody waited for the disk
+        self.waited = 0.0  # seconds a caller waited for the disk
         self._versions: dict[tuple[str, int], set[int]] = {}
-        self._hot: OrderedDict[Key, tuple[Tree, int]] = OrderedDict()
+        self._hot: OrderedDict[Key, tuple[Tree, int]] = OrderedDict()  # versions in memory, least recently used first
         self._hot_bytes = 0
-        self._unwritten: dict[Key, int] = {}
+        self._unwritten: dict[Key, int] = {}  # sizes of versions that are not on disk yet
         self._lock = threading.Lock()
         self._segment: str | None = None
         self._file: int | None = None
@@ -94,7 +98,7 @@ class States:
             folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, kind: str, client: int, version: int, tree: Tree) -> None:
-        """Keep a version; the writer thread gets it to disk."""
+        """Store a copy of a version. The writer thread writes it to disk."""
         key, tree = (kind, client, version), copied(tree)
         size = size_of(tree)
         self._versions.setdefault((kind, client), set()).add(version)
@@ -112,7 +116,7 @@ class States:
         self._shrink()
 
     def get(self, kind: str, client: int, version: int) -> Any:
-        """A copy of one version; it must exist."""
+        """A copy of one version, which must exist."""
         key = (kind, client, version)
         if key in self._hot:
             self._hot.move_to_end(key)
@@ -127,6 +131,7 @@ class States:
         return copied(tree)
 
     def read(self, place: Place, what: str) -> bytes:
+        """The checked bytes of a version. `what` names it in an error."""
         assert self.folder is not None
         try:
             with open(self.folder / place.path, "rb") as file:
@@ -138,11 +143,12 @@ class States:
         return data
 
     def adopt(self, key: Key, place: Place) -> None:
-        """A version that a checkpoint names, found again."""
+        """Register a version on disk that a checkpoint names (after a resume)."""
         self.places[key] = place
         self._versions.setdefault(key[:2], set()).add(key[2])
 
     def drop_below(self, kind: str, client: int, version: int) -> None:
+        """Forget all versions older than this one."""
         versions = self._versions.get((kind, client), set())
         for old in [v for v in versions if v < version]:
             versions.discard(old)
@@ -160,7 +166,7 @@ class States:
     # ---- on the writer's thread ------------------------------------------------------------------------------
 
     def _write(self, key: Key, tree: Tree) -> None:
-        if key not in self._unwritten:  # dropped, or put again, before its turn came
+        if key not in self._unwritten:  # it was dropped, or put again, before it was written
             return
         place = self._append(trees.dump(tree))
         with self._lock:
@@ -168,14 +174,14 @@ class States:
                 self.places[key] = place
 
     def seal(self) -> None:
-        """Make the open segment durable; the next version begins another."""
+        """Sync and close the open segment. The next version begins another."""
         if self._file is not None:
             os.fsync(self._file)
             os.close(self._file)
             self._file = self._segment = None
 
     def collect(self, named: set[str]) -> None:
-        """Delete segments that neither a checkpoint nor a live version refers to."""
+        """Delete segments that neither a checkpoint (`named`) nor a version in use refers to."""
         assert self.folder is not None
         with self._lock:
             needed = {place.path for place in self.places.values()} | named | {self._segment}
@@ -184,6 +190,7 @@ class States:
                 path.unlink()
 
     def _append(self, data: bytes) -> Place:
+        """Append to the open segment, or to a new one."""
         assert self.folder is not None
         if self._file is None:
             number = 1 + max((int(p.stem) for p in self.folder.glob("*.states")), default=-1)
@@ -209,7 +216,7 @@ class States:
             self._hot_bytes -= self._hot.pop(key)[1]
 
     def _shrink(self) -> None:
-        """Let go of the longest unused, but never of what is not on disk yet."""
+        """Drop the least recently used versions from memory, but never one that is not on disk yet."""
         if self._hot_bytes <= self.budget / 4:
             return
         for key in list(self._hot):
@@ -218,6 +225,7 @@ class States:
 
 
 def size_of(tree: Tree) -> int:
+    """The bytes of a tree's tensors, and 16 for any other value."""
     if isinstance(tree, torch.Tensor):
         return int(tree.numel() * tree.element_size())
     if isinstance(tree, dict):

@@ -1,5 +1,5 @@
-"""Trees as bytes: safetensors for the tensors, JSON with sorted keys for the rest. No pickle, so a stranger's file can
-do no harm, and equal trees give equal bytes whatever the hash seed."""
+"""Trees as bytes: safetensors for the tensors, JSON with sorted keys for the rest. Nothing is pickled, so a file of
+unknown origin cannot run code. Equal trees give equal bytes, whatever the hash seed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from undrift.contract.context import Tree
 
 
 def dump(tree: Tree) -> bytes:
+    """A tree of dicts, lists, tensors, numbers, text and None as bytes."""
     tensors: dict[str, torch.Tensor] = {}
-    named: dict[int, str] = {}
+    names: dict[int, str] = {}
 
     def skeleton(node: Tree) -> Any:
         if isinstance(node, torch.Tensor):
-            if id(node) not in named:  # the same tensor in two places is written once
-                named[id(node)] = f"{len(tensors):06d}"
-                tensors[named[id(node)]] = own_memory(node.detach().cpu().contiguous())
-            return {"t": named[id(node)]}
+            if id(node) not in names:  # a tensor that occurs twice is written once
+                names[id(node)] = f"{len(tensors):06d}"
+                tensors[names[id(node)]] = own_memory(node.detach().cpu().contiguous())
+            return {"t": names[id(node)]}
         if isinstance(node, dict):
             return {"d": {str(key): skeleton(node[key]) for key in sorted(node)}}
         if isinstance(node, (list, tuple)):
@@ -35,11 +36,12 @@ def dump(tree: Tree) -> bytes:
 
 
 def own_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy where it is a window on something larger: safetensors refuses shared memory."""
+    """The tensor, or a copy if it is a view of a larger one: safetensors refuses shared memory."""
     return tensor if tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() else tensor.clone()
 
 
 def load(data: bytes) -> Any:
+    """The tree of `dump`."""
     tensors = safetensors.torch.load(data)
     length = int.from_bytes(data[:8], "little")
     text = json.loads(data[8 : 8 + length])["__metadata__"]["tree"]

@@ -93,13 +93,13 @@ class TaskSender:
     def send(self, pipe: Connection, task: Task, folder: Path) -> None:
         import cloudpickle
 
-        from undrift.engine.arena import Arena, Windows, pack_objects
+        from undrift.engine.arena import Arena, MappedBlocks, pack_objects
 
         key = self.federations.key(task.settings)
         if key not in self.packed:
-            federation, arena, windows = self.federations.of(task.settings), Arena(), Windows()
+            federation, arena, windows = self.federations.of(task.settings), Arena(), MappedBlocks()
             self.packed[key] = arena, pack_objects(federation, arena)
-            federation.map(lambda tensor: windows.tensor(arena.place(tensor)))
+            federation.move_arrays(lambda tensor: windows.tensor(arena.place(tensor)))
             arena.forget()
         pipe.send((sys.path, cloudpickle.dumps((task, folder)), key, self.packed[key][1]))
 
@@ -185,7 +185,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from undrift.engine.arena import Windows, unpack
+    from undrift.engine.arena import MappedBlocks, unpack
     from undrift.experiment import resume as reopen  # noqa: F401 - imported before the clock starts
     from undrift.study.tasks import failed_row, run_task
 
@@ -204,7 +204,7 @@ def main() -> None:
         sys.path[:] = [*sys.path, *[place for place in path if place not in sys.path]]
         task, folder = cloudpickle.loads(objects)
         if key != federation_key:
-            federation_key, federation = key, unpack(packed, Windows())
+            federation_key, federation = key, unpack(packed, MappedBlocks())
         assert federation is not None
         try:
             row = run_task(task, folder, federation, Reporter(pipe, stop))

@@ -1,4 +1,4 @@
-"""What can be wrong with or different about clients beyond who holds what: label noise, domains, augmentation.
+"""How clients differ beyond their partition: label noise, feature skew by domains, augmentation, faults.
 
-The modules are imported by name (`from undrift.federation.environment import noise`); nothing here imports torch by itself.
+Import the modules by name (`from undrift.federation.environment import noise`). This file does not import torch.
 """

@@ -1,7 +1,7 @@
 """Augmentation of training batches, vectorised: every image draws its own crop, flip and colours from one generator.
 
-Each is called with images (N, C, H, W) and a torch.Generator (keyed by client and round, so a resumed run draws the
-same) and returns new images. They are meant for 0…1; `around` lets them work on standardised batches as well, where
+An augmentation is called with images (N, C, H, W) and a torch.Generator (keyed by client and round, so a resumed run
+draws the same) and returns new images. It expects images in 0…1. `around` applies it to standardised batches, where
 black is not 0.
 """
 
@@ -27,7 +27,7 @@ class Augment(Protocol):
 
 @dataclass(frozen=True)
 class Crop:
-    """Pad by `pad` black pixels and cut the old size out at random, for each image with probability `p`."""
+    """Pad by `pad` black pixels and crop the old size at a random place, for each image with probability `p`."""
 
     pad: int = 4
     p: float = 1.0
@@ -39,7 +39,7 @@ class Crop:
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         n, _, h, w = images.shape
-        # The offset `pad` is no shift at all: where nothing is to be cropped it stands in for the draw.
+        # The offset `pad` is no shift: it replaces the draw for images that are not cropped.
         offsets = torch.randint(2 * self.pad + 1, (2, n), generator=generator)
         if self.p < 1:
             offsets[:, torch.rand(n, generator=generator) >= self.p] = self.pad
@@ -52,7 +52,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Flip:
-    """Left and right exchanged, for each image with probability `p`."""
+    """Flip horizontally, each image with probability `p`."""
 
     p: float = 0.5
 
@@ -66,9 +66,9 @@ class Flip:
 
 @dataclass(frozen=True)
 class Jitter:
-    """Brightness, then contrast, then saturation, each times a factor uniform in 1 ± its strength, cut to 0…1.
+    """Brightness, then contrast, then saturation, each times a factor uniform in 1 ± its strength, clipped to 0…1.
 
-    Contrast pulls to the image's mean luminance, saturation to each pixel's own (no effect on grey images).
+    Contrast interpolates to the image's mean luminance, saturation to each pixel's (no effect on grey images).
     """
 
     brightness: float = 0.2
@@ -94,7 +94,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Compose:
-    """One after the other: what `crop+flip` means in text."""
+    """Augmentations one after the other, as `crop+flip` in text."""
 
     steps: Sequence[Augment]
 
@@ -109,7 +109,7 @@ class Compose:
 
 @dataclass(frozen=True)
 class Around:
-    """An augmentation on standardised batches: back to 0…1, augment, standardise again."""
+    """An augmentation of standardised batches: back to 0…1, augment, standardise again."""
 
     augment: Augment
     mean: Sequence[float]

@@ -1,7 +1,7 @@
-"""Synthetic domains: the same images as another camera, scanner or pen would show them (feature skew).
+"""Synthetic domains (feature skew): image transforms, as if another camera, scanner or pen had made the images.
 
-Each is called with images (N, C, H, W) in 0…1 and a generator and returns new images of the same shape in 0…1. Only
-`noisy` draws; the generator makes it a function of the client's stream.
+A transform is called with images (N, C, H, W) in 0…1 and a generator. It returns new images of the same shape in 0…1.
+Only `noisy` draws from the generator.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Identity:
+    """A copy."""
+
     def __call__(self, images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         return images.clone()
 
 
 @dataclass(frozen=True)
 class Grey:
-    """Luminance on every channel. Grey images stay as they are."""
+    """Luminance on every channel. Grey images do not change."""
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         return luminance(images).expand_as(images).clone()
@@ -43,7 +45,7 @@ class Inverted:
 
 @dataclass(frozen=True)
 class Blurred:
-    """A Gaussian of `sigma` pixels; the border is continued outwards, so edges do not darken."""
+    """A Gaussian blur of `sigma` pixels. The border is replicated outwards, so edges do not darken."""
 
     sigma: float = 1.0
 
@@ -63,7 +65,7 @@ class Blurred:
 
 @dataclass(frozen=True)
 class Rotated:
-    """Turned by `degrees` counter-clockwise about the centre; what comes in from outside is black."""
+    """Rotated by `degrees` counter-clockwise about the centre. Pixels from outside the image are black."""
 
     degrees: float = 45.0
 
@@ -73,11 +75,11 @@ class Rotated:
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         n, c, h, w = images.shape
-        if not n:  # the sampler below refuses to be given nothing
+        if not n:  # grid_sample refuses an empty batch
             return images.clone()
         angle = math.radians(self.degrees)
         cos, sin = math.cos(angle), math.sin(angle)
-        # The grid says for each target pixel where it comes from, in units of half a side: the ratio keeps it rigid.
+        # The grid gives each target pixel's source in units of half a side. The ratios h/w and w/h keep it a rotation.
         turn = torch.tensor(
             [[cos, -sin * h / w, 0.0], [sin * w / h, cos, 0.0]], dtype=images.dtype, device=images.device
         )
@@ -87,7 +89,7 @@ class Rotated:
 
 @dataclass(frozen=True)
 class Noisy:
-    """Gaussian noise of deviation `std` on every pixel, cut to 0…1."""
+    """Gaussian noise of standard deviation `std` on every pixel, clipped to 0…1."""
 
     std: float = 0.2
 
@@ -101,7 +103,7 @@ class Noisy:
 
 @dataclass(frozen=True)
 class Edge:
-    """How steep the image is (Sobel), channel by channel, in 0…1."""
+    """The gradient magnitude (Sobel) of each channel, clipped to 0…1."""
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         n, c, h, w = images.shape

@@ -1,13 +1,13 @@
-"""What goes wrong on purpose, seeded per client and round: a client that does not answer, is slow, or sends nonsense.
+"""Injected faults, seeded per client and round: a client does not answer, is slow, or sends a broken update.
 
-    drop(rate)             no answer (the client has trained and written its state; the server never hears of it)
+    drop(rate)             no answer (the client has trained and stored its state, but its reply is lost)
     slow(rate, share)      only a share of the steps
     nan(rate)              a vector that is not finite
-    flip(rate)             the update with its sign turned
+    flip(rate)             the update with its sign flipped
     scale(rate, factor)    the update times a factor
 
-`unit="round"` (the default) draws anew for each client and round; `unit="client"` breaks a fixed share of the clients
-for good. Label noise belongs to the federation, not here.
+`unit="round"` (the default) draws for each client and round. `unit="client"` breaks a fixed share of the clients in
+every round. Label noise is not a fault: it belongs to the federation (`noise.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Unit = Literal["round", "client"]
 
 
 class Fault:
-    """`order` may change what goes out, `reply` what comes back; `hits` says for whom."""
+    """`order` may change the order sent to a client, `reply` its reply. `hits` says which clients are affected."""
 
     rate: float
     unit: Unit
@@ -42,10 +42,8 @@ class Fault:
         purpose = f"fault/{type(self).__name__.lower()}"
         if self.unit == "round":
             return bool(numpy_stream(plan.seed, purpose, round, client).random() < self.rate)
-        broken = numpy_stream(plan.seed, purpose).permutation(plan.clients)[
-            : math.floor(self.rate * plan.clients + 0.5)
-        ]
-        return client in broken
+        count = math.floor(self.rate * plan.clients + 0.5)
+        return client in numpy_stream(plan.seed, purpose).permutation(plan.clients)[:count]
 
     def order(self, order: Order, plan: Plan) -> Order:
         return order
@@ -54,8 +52,8 @@ class Fault:
         return reply
 
 
-def changed(reply: Reply, order: Order, plan: Plan, factor: float) -> Reply:
-    """The update times a factor, on the parameters: statistics stay what they are."""
+def scaled(reply: Reply, order: Order, plan: Plan, factor: float) -> Reply:
+    """The reply with its update times a factor. Only parameters are scaled, BatchNorm statistics are not."""
     if reply.vector is None:
         return reply
     vector, nP = reply.vector.clone(), plan.layout.nP
@@ -104,7 +102,7 @@ class Flip(Fault):
     unit: Unit = "round"
 
     def reply(self, reply: Reply, order: Order, plan: Plan) -> Reply:
-        return changed(reply, order, plan, -1.0)
+        return scaled(reply, order, plan, -1.0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Scale(Fault):
     unit: Unit = "round"
 
     def reply(self, reply: Reply, order: Order, plan: Plan) -> Reply:
-        return changed(reply, order, plan, self.factor)
+        return scaled(reply, order, plan, self.factor)
 
 
 drop, slow, nan, flip, scale = Drop, Slow, Nan, Flip, Scale

@@ -1,8 +1,8 @@
-"""Feature skew made from one data set: which client's pictures look how.
+"""Feature skew: one image transform per client.
 
-Client k, and the test samples of its slice, get the look (a transform of `domains.py`) number k mod D. So every test
-sample has one look, the test set keeps its size, and a domain's test part is what its clients' slices are. Samples that
-nobody holds (a proxy set, test samples of a class that nobody has) are dealt evenly: each class in equal shares.
+Client k's training samples and its test slice get transform k mod D of `domains.py`. So every test sample has one
+transform, the test set keeps its size, and a domain's test part is the union of its clients' slices. Samples without a
+client (the proxy set, test samples of a class that no client has) are split evenly: each class in equal shares.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ from undrift.core.streams import numpy_stream, torch_stream
 from undrift.data.dataset import DataSet
 from undrift.federation.environment import domains
 
-CHUNK = 1024  # a constant: what `noisy` draws must not depend on the machine
+CHUNK = 1024  # a constant, so that the draws of `noisy` do not depend on the machine
 
 
 def read(given: Any) -> list[Any]:
-    """`identity+rotated(30)`, a transform (a user's own function too), or a list of them; none twice."""
-    looks = text.several("domain", given, {name: getattr(domains, name) for name in domains.__all__})
-    for look in looks:
-        if not callable(look):
-            raise BadRequest(f"a domain is a name such as inverted, or a function of (images, generator), not {look!r}")
-    names = list(map(called, looks))
+    """The transforms of `identity+rotated(30)`, of one transform (also a user's function) or of a list, each once."""
+    transforms = text.several("domain", given, {name: getattr(domains, name) for name in domains.__all__})
+    for transform in transforms:
+        if not callable(transform):
+            raise BadRequest(
+                f"a domain is a name such as inverted, or a function of (images, generator), not {transform!r}"
+            )
+    names = list(map(name_of, transforms))
     for name in names:
         if names.count(name) > 1:
             raise BadRequest(f"domains name {name} {names.count(name)} times; name each once")
-    return looks
+    return transforms
 
 
-def called(look: Any) -> str:
-    """A look's name with the parameters that are not its defaults: `rotated`, `rotated(degrees=30)`."""
-    if not is_dataclass(look):
-        return str(getattr(look, "__name__", type(look).__name__))
-    told = [f for f in fields(look) if getattr(look, f.name) != f.default]
-    inside = ", ".join(f"{f.name}={text.spell(getattr(look, f.name))}" for f in told)
-    return type(look).__name__.lower() + (f"({inside})" if inside else "")
+def name_of(transform: Any) -> str:
+    """A transform's name with the parameters that are not its defaults: `rotated`, `rotated(degrees=30)`."""
+    if not is_dataclass(transform):
+        return str(getattr(transform, "__name__", type(transform).__name__))
+    changed = [f for f in fields(transform) if getattr(transform, f.name) != f.default]
+    inside = ", ".join(f"{f.name}={text.spell(getattr(transform, f.name))}" for f in changed)
+    return type(transform).__name__.lower() + (f"({inside})" if inside else "")
 
 
-class Skew:
-    """The looks of one federation. `train` and `test` are the looks of samples nobody owns yet: what `by_domain` deals."""
+class FeatureSkew:
+    """The transforms of one federation. `train` and `test` number the transform of every sample before the samples are
+    dealt: `by_domain` deals by them, and samples that no client gets keep theirs."""
 
-    def __init__(self, looks: Sequence[Any], data: DataSet, seed: int) -> None:
+    def __init__(self, transforms: Sequence[Any], data: DataSet, seed: int) -> None:
         if len(data.shape) != 3:
             raise BadRequest(f"domains change pictures, but {data.name} is a table of {data.shape[0]} columns")
         if data.domains:
@@ -59,38 +62,39 @@ class Skew:
             raise BadRequest(
                 f"domains change pictures in 0…1, but {data.name} has values from {low:g} to {high:g}; scale them"
             )
-        self.looks, self.data, self.seed = looks, data, seed
-        self.names = tuple(map(called, looks))
+        self.transforms, self.data, self.seed = transforms, data, seed
+        self.names = tuple(map(name_of, transforms))
         self.train, self.test = (
-            even(labels, len(looks), numpy_stream(seed, "domains", number))
+            evenly(labels, len(transforms), numpy_stream(seed, "domains", number))
             for number, labels in enumerate((data.y_train, data.y_test))
         )
 
-    def shown(
-        self, parts: Sequence[np.ndarray], slices: Sequence[np.ndarray] | None
+    def transformed(
+        self, shards: Sequence[np.ndarray], slices: Sequence[np.ndarray] | None
     ) -> tuple[torch.Tensor, torch.Tensor, np.ndarray, list[int]]:
-        """Training and test images in 0…1 as their owners show them, every test sample's domain, every client's."""
+        """(training images, test images, every test sample's domain, every client's domain), new arrays in 0…1."""
         if slices is None:
             raise BadRequest(
                 "domains need a partition that deals each sample once, and resample draws with replacement"
             )
-        if len(parts) < len(self.looks):
+        if len(shards) < len(self.transforms):
             raise BadRequest(
-                f"{len(parts)} clients cannot show {len(self.looks)} domains; "
-                f"ask for clients={len(self.looks)} or more, or name fewer domains"
+                f"{len(shards)} clients cannot show {len(self.transforms)} domains; "
+                f"ask for clients={len(self.transforms)} or more, or name fewer domains"
             )
-        number = len(self.looks)
-        train, test = of_owners(parts, number, self.train), of_owners(slices, number, self.test)
-        x = self._changed(self.data.scaled(self.data.x_train), train, "train")
-        test_x = self._changed(self.data.scaled(self.data.x_test), test, "test")
-        return x, test_x, test, [client % number for client in range(len(parts))]
+        number = len(self.transforms)
+        train, test = of_owners(shards, number, self.train), of_owners(slices, number, self.test)
+        x = self._apply(self.data.scaled(self.data.x_train), train, "train")
+        test_x = self._apply(self.data.scaled(self.data.x_test), test, "test")
+        return x, test_x, test, [client % number for client in range(len(shards))]
 
-    def _changed(self, images: torch.Tensor, given: np.ndarray, split: str) -> torch.Tensor:
+    def _apply(self, images: torch.Tensor, given: np.ndarray, split: str) -> torch.Tensor:
+        """Transform a copy of the data's images, domain by domain."""
         with one_thread():
-            for number, look in enumerate(self.looks):
+            for number, transform in enumerate(self.transforms):
                 stream = torch_stream(self.seed, f"look/{split}", number)
                 for rows in torch.from_numpy(np.flatnonzero(given == number)).split(CHUNK):
-                    images[rows] = self._checked(look(images[rows], stream), images[rows], number)
+                    images[rows] = self._checked(transform(images[rows], stream), images[rows], number)
         return images
 
     def _checked(self, new: Any, old: torch.Tensor, number: int) -> torch.Tensor:
@@ -99,17 +103,17 @@ class Skew:
         return new
 
 
-def even(labels: np.ndarray, looks: int, stream: np.random.Generator) -> np.ndarray:
-    """A look for every sample, each class in equal shares."""
+def evenly(labels: np.ndarray, transforms: int, stream: np.random.Generator) -> np.ndarray:
+    """The number of a transform for every sample, each class in equal shares."""
     order = stream.permutation(len(labels))
     given = np.empty(len(labels), dtype=np.int64)
-    given[order[np.argsort(labels[order], kind="stable")]] = np.arange(len(labels)) % looks
+    given[order[np.argsort(labels[order], kind="stable")]] = np.arange(len(labels)) % transforms
     return given
 
 
-def of_owners(parts: Sequence[np.ndarray], looks: int, otherwise: np.ndarray) -> np.ndarray:
-    """Every sample's look is its owner's; what nobody owns keeps its own."""
+def of_owners(shards: Sequence[np.ndarray], transforms: int, otherwise: np.ndarray) -> np.ndarray:
+    """Every sample gets its client's transform. Samples without a client keep the number in `otherwise`."""
     given = otherwise.copy()
-    for client, part in enumerate(parts):
-        given[part] = client % looks
+    for client, shard in enumerate(shards):
+        given[shard] = client % transforms
     return given

@@ -1,12 +1,12 @@
 """Label noise and label permutation (concept shift) as seeded, pure functions of the labels.
 
     symmetric(ρ)      y → a uniformly drawn *other* class            pair(ρ)     y → y + 1 mod C
-    constant(ρ, c)    y → c (who has c already keeps it)             permute(s)  y → π_k(y) for a share s of the clients
+    constant(ρ, c)    y → c (a label c stays c)                      permute(s)  y → π_k(y) for a share s of the clients
 
-`unit="sample"` touches exactly round(ρ·n) samples, `unit="client"` all samples of exactly round(ρ·N) clients. `when`
-says whether the federation is dealt by clean labels (after, the default: every client is noisy alike) or by noisy ones
-(before). The trap of `before`: a recipe that follows labels then gathers the noise at some clients, and any rule that
-drops the sizes wins mechanically. Test labels stay clean, except that a permuted client's slice is permuted with it.
+`unit="sample"` changes exactly round(ρ·n) samples, `unit="client"` all samples of exactly round(ρ·N) clients. `when`
+says whether the partition sees clean labels (after, the default: all clients are equally noisy) or noisy ones (before).
+The trap of `before`: a partition by labels then collects the noise at some clients, and any method that ignores the
+sizes wins mechanically. Test labels stay clean, except that a permuted client's test slice is permuted too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ Owners = Sequence[np.ndarray] | None
 
 @dataclass(frozen=True)
 class Symmetric:
+    """A wrong label is uniform among the other classes."""
+
     rate: float
     unit: str = "sample"
     when: str = "after"
@@ -38,13 +40,15 @@ class Symmetric:
         _check_classes("symmetric", classes)
         chosen = _chosen(self, labels, owners, stream)
         noisy = labels.astype(np.int64)
-        # A shift by 1 … C−1 is a uniform draw among the other classes.
+        # A shift by 1 … C−1 mod C is a uniform draw among the other classes.
         noisy[chosen] = (noisy[chosen] + stream.integers(1, classes, size=len(chosen))) % classes
         return noisy
 
 
 @dataclass(frozen=True)
 class Pair:
+    """A wrong label is the next class."""
+
     rate: float
     unit: str = "sample"
     when: str = "after"
@@ -62,6 +66,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Constant:
+    """A wrong label is `cls`."""
+
     rate: float
     cls: int = 0
     unit: str = "sample"
@@ -96,7 +102,7 @@ class Permute:
             )
 
     def permutations(self, clients: int, classes: int, stream: np.random.Generator) -> dict[int, np.ndarray]:
-        """π_k of every affected client k; the same stream gives the same ones that `apply` uses."""
+        """π_k of every affected client k. `apply` with the same stream uses the same permutations."""
         _check_classes("permute", classes)
         affected = np.sort(stream.permutation(clients)[: nearest(self.share * clients)])
         return {int(client): _moved(classes, stream) for client in affected}
@@ -114,7 +120,7 @@ Noise = Symmetric | Pair | Constant | Permute
 
 
 def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """The labels by which the data are dealt: noise that comes before the partition, one after another."""
+    """The labels the partition sees: all noises with when="before", one after the other."""
     for number, noise in enumerate(noises):
         if noise.when == "before" and not isinstance(noise, Permute):
             labels = noise.apply(labels, None, classes, _stream(seed, number))
@@ -122,17 +128,17 @@ def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int)
 
 
 def after(
-    noises: Sequence[Noise], labels: np.ndarray, parts: Sequence[np.ndarray], classes: int, seed: int
+    noises: Sequence[Noise], labels: np.ndarray, shards: Sequence[np.ndarray], classes: int, seed: int
 ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """The labels clients train on, and the permutations by which some of them call the classes."""
+    """(the labels the clients train on, the permuted clients' permutations of the classes)."""
     if sum(isinstance(noise, Permute) for noise in noises) > 1:
         raise BadRequest("noise names permute twice, but a client has one permutation of the classes")
     permutations: dict[int, np.ndarray] = {}
     for number, noise in enumerate(noises):
         if isinstance(noise, Permute):
-            permutations = noise.permutations(len(parts), classes, _stream(seed, number))
+            permutations = noise.permutations(len(shards), classes, _stream(seed, number))
         elif noise.when == "after":
-            labels = noise.apply(labels, parts, classes, _stream(seed, number))
+            labels = noise.apply(labels, shards, classes, _stream(seed, number))
     return labels, permutations
 
 
@@ -141,7 +147,7 @@ def _stream(seed: int, number: int) -> np.random.Generator:
 
 
 def nearest(value: float) -> int:
-    """The nearest whole number, halves upwards: round() would send 0.5 and 2.5 down."""
+    """The nearest whole number, halves upwards: round() rounds 0.5 and 2.5 down."""
     return math.floor(value + 0.5)
 
 
@@ -165,33 +171,33 @@ def _check_classes(noise: str, classes: int) -> None:
 def _chosen(
     noise: Symmetric | Pair | Constant, labels: np.ndarray, owners: Owners, stream: np.random.Generator
 ) -> np.ndarray:
-    """The indices whose labels change."""
+    """The indices of the samples whose labels change."""
     if noise.unit == "client":
         held = _disjoint("noise per client", labels, owners)
         clients = np.sort(stream.permutation(len(held))[: nearest(noise.rate * len(held))])
         return np.concatenate([np.empty(0, dtype=np.int64), *(np.asarray(held[client]) for client in clients)])
     if owners is None:
         return stream.permutation(len(labels))[: nearest(noise.rate * len(labels))]
-    # Everybody noisy alike *and* the total exact: each client's share is ρ n_k rounded by largest remainder.
+    # All clients equally noisy *and* the total exact: each client's share is ρ n_k rounded by largest remainder.
     held = _disjoint("noise", labels, owners)
-    exact = noise.rate * np.array([len(part) for part in held], dtype=np.float64)
+    exact = noise.rate * np.array([len(shard) for shard in held], dtype=np.float64)
     counts = np.floor(exact + 1e-9).astype(np.int64)
     missing = max(0, nearest(float(exact.sum())) - int(counts.sum()))
-    # Random order among equal fractions, or the first clients would always get the odd sample.
+    # Ties are broken at random, or the first clients would always get the odd sample.
     order = stream.permutation(len(held))
     counts[order[np.argsort((counts - exact)[order], kind="stable")[:missing]]] += 1
-    drawn = [stream.permutation(part)[:count] for part, count in zip(held, counts, strict=True)]
+    drawn = [stream.permutation(shard)[:count] for shard, count in zip(held, counts, strict=True)]
     return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
 
 
 def _disjoint(noise: str, labels: np.ndarray, owners: Owners) -> Sequence[np.ndarray]:
-    """The owners, if there are any and no sample has two: a shared label cannot be noisy for one client only."""
+    """The owners. Refuses clients that share samples: a shared label cannot be noisy for one client only."""
     if owners is None:
         raise BadRequest(f"{noise} needs clients, i.e. a partition first; use when=after")
-    total = int(np.sum(owners.sizes)) if hasattr(owners, "sizes") else sum(len(part) for part in owners)
+    total = int(np.sum(owners.sizes)) if hasattr(owners, "sizes") else sum(len(shard) for shard in owners)
     if total > len(labels):
         raise BadRequest(
-            f"{noise} cannot tell clients apart that share samples ({total} held of {len(labels)}); "
+            f"{noise} cannot distinguish clients that share samples ({total} held of {len(labels)}); "
             "with resample use unit=sample, when=before"
         )
     return owners

@@ -1,13 +1,13 @@
-"""Who holds what: every way in which the data of clients can differ in labels and in size.
+"""Partitions: how the clients' data differ in labels and in size.
 
-A partition is a frozen dataclass that is called with the labels, the number of clients and a random stream (and, where
-the data name them, the `groups`: a client or domain id per sample) and returns one index array per client. Every index
-at most once, except for `resample`; retries are bounded; what had to be repaired stands in the result's `record`.
+A partition is a frozen dataclass. It is called with the labels, the number of clients and a random stream (and the
+`groups`, a client or domain id per sample, if the data name them) and returns one index array per client. Every index
+occurs at most once, except with `resample`. Retries are bounded. Repairs are noted in the result's `record`.
 """
 
 from __future__ import annotations
 
-from undrift.federation.partition._common import Parts as Parts
+from undrift.federation.partition._common import DealtShards as DealtShards
 from undrift.federation.partition._common import apply_matrix as apply_matrix
 from undrift.federation.partition._common import matrix as matrix
 from undrift.federation.partition.by_domain import ByDomain as by_domain

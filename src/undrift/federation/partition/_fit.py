@@ -15,9 +15,9 @@ def sinkhorn(
 ) -> tuple[np.ndarray, dict[str, object]]:
     """Scale rows and columns of `start` in turn until its sums are `rows` and `columns`.
 
-    Columns are exact; rows to the relative `tolerance`. A small α leaves exact zeros, so 1e-12 is added first. Should
-    the zeros still stand in the way after 10,000 rounds (two one-class clients of the same class, say), the floor is
-    raised step by step, and the record says to what.
+    Column sums are exact, row sums within the relative `tolerance`. A small α leaves exact zeros, so 1e-12 is added
+    first. If the fit still fails after 10,000 iterations (for example with two one-class clients of the same class),
+    the floor is raised step by step, and the record says to what.
     """
     columns = columns.astype(np.float64)
     for floor in FLOORS:
@@ -33,7 +33,7 @@ def sinkhorn(
 
 
 def dirichlet_rows(alpha: float, rows: int, columns: int, stream: np.random.Generator) -> np.ndarray:
-    """Rows ~ Dir(α·1); where a tiny α underflows to 0/0 a row takes its limit, a single entry."""
+    """Rows ~ Dir(α·1). A row that underflows to 0/0 (tiny α) takes its limit, a single entry."""
     drawn = stream.dirichlet(np.full(columns, float(alpha)), size=rows)
     broken = np.flatnonzero(~(drawn.sum(1) > 0.5))
     drawn[broken] = np.eye(columns)[stream.integers(columns, size=len(broken))]
@@ -41,7 +41,7 @@ def dirichlet_rows(alpha: float, rows: int, columns: int, stream: np.random.Gene
 
 
 def round_columns(exact: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Whole numbers with exact column sums, each column by largest remainder. Row sums then differ by a few."""
+    """Whole numbers with exact column sums, each column by largest remainder. Row sums are off by a few."""
     counts = np.zeros(exact.shape, dtype=np.int64)
     for c, total in enumerate(columns):
         if total:
@@ -52,9 +52,9 @@ def round_columns(exact: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def proportional(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Whole numbers with exact row *and* column sums, every entry within 1 of rows_k · columns_c / n.
 
-    Floors first; what rows and columns still lack is a 0/1 matrix with known margins, which exists because the
-    fractions are one of real numbers, and which the greedy of Gale and Ryser finds: each row adds one to the columns
-    that lack most.
+    Floors first. What rows and columns still lack is a 0/1 matrix with known margins. It exists because the fractions
+    are such a matrix of real numbers, and the greedy algorithm of Gale and Ryser finds it: each row adds one to the
+    columns that lack most.
     """
     counts: np.ndarray = rows[:, None] * columns[None, :] // columns.sum()
     lacking = columns - counts.sum(0)

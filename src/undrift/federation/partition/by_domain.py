@@ -1,7 +1,7 @@
 """By domain: feature skew, one domain per client.
 
-With as many clients as domains each holds one of them whole; with more, client k belongs to domain k mod D and shares
-it evenly and at random with the domain's other clients. `record["domain"]` says who belongs where.
+With as many clients as domains, each client holds one whole domain. With more, client k belongs to domain k mod D and
+shares it evenly and at random with the domain's other clients. `record["domain"]` lists every client's domain.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import ClassVar
 import numpy as np
 
 from undrift.core.errors import BadRequest
-from undrift.federation.partition._common import Parts, checked
+from undrift.federation.partition._common import DealtShards, checked
 
 
 @dataclass(frozen=True)
 class ByDomain:
-    follows_groups: ClassVar[str] = "domain"  # its local test slices are the groups' own test parts
+    follows_groups: ClassVar[str] = "domain"  # a client's test slice is its group's test part
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         if groups is None:
             raise BadRequest(
@@ -36,7 +36,7 @@ class ByDomain:
             raise BadRequest(
                 f"{clients} clients cannot cover {domains} domains one by one; ask for clients={domains} or more"
             )
-        parts: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * clients
+        shards: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * clients
         for domain, size in enumerate(sizes):
             members = range(domain, clients, domains)
             if size < len(members):
@@ -45,6 +45,6 @@ class ByDomain:
                     "remove it or ask for fewer clients"
                 )
             indices = stream.permutation(np.flatnonzero(groups == domain))
-            for member, part in zip(members, np.array_split(indices, len(members)), strict=True):
-                parts[member] = part.astype(np.int64)
-        return Parts(parts, {"domain": [k % domains for k in range(clients)]})
+            for member, shard in zip(members, np.array_split(indices, len(members)), strict=True):
+                shards[member] = shard.astype(np.int64)
+        return DealtShards(shards, {"domain": [k % domains for k in range(clients)]})

@@ -1,8 +1,9 @@
-"""Class counts: exactly so many samples of each class.
+"""Class counts: an exact number of samples of each class.
 
-`class_counts([2000, 913, …])` gives every client these counts; one row per client gives each its own. Samples are
-disjoint between clients, the rest of the data is not used. (Bound weighting, section 5.1: 20,000 CIFAR-10 images with
-2000 of each class against a skewed row, one client each.)
+`class_counts([2000, 913, …])` gives every client these counts. One row per client gives each client its own counts.
+Clients share no sample, and the rest of the data is not used. (Xu et al., "Aggregation Weighting of Federated Learning
+via Generalization Bound Estimation", section 5.1: 20,000 CIFAR-10 images with 2000 of each class against a skewed row,
+one client each.)
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from undrift.core.errors import BadRequest
-from undrift.federation.partition._common import Parts, checked, class_sizes, deal, shuffled_classes, whole
+from undrift.federation.partition._common import DealtShards, checked, class_sizes, deal, shuffled_classes, whole
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    counts: (
-        Any  # [number per class], or one such list per client; kept as tuples, so that it can be compared and hashed
-    )
+    counts: Any  # [number per class], or one such list per client; stored as tuples, which compare and hash
 
     def __post_init__(self) -> None:
         given = self.counts
@@ -39,7 +38,7 @@ class ClassCounts:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         rows = self.counts if isinstance(self.counts[0], tuple) else (self.counts,) * clients
         if len(rows) != clients:
@@ -58,7 +57,7 @@ class ClassCounts:
                 f"{held[c]}; ask for fewer"
             )
         dealt = deal(counts[:, : len(sizes)], shuffled_classes(labels, stream))
-        return Parts(dealt, {"unused": len(labels) - int(asked.sum())})
+        return DealtShards(dealt, {"unused": len(labels) - int(asked.sum())})
 
 
 def _listed(value: object) -> bool:

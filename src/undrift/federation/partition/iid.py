@@ -1,7 +1,7 @@
-"""IID: everybody draws from the same distribution.
+"""IID: all clients draw from the same distribution.
 
-Permute and split evenly; sizes differ by at most one. `stratified=True` splits every class evenly instead
-("all labels represented equally", FLIU): the leftovers of each class go to the first clients, so sizes differ by up to
+Permute and split evenly. Sizes differ by at most one. `stratified=True` splits every class evenly instead
+("all labels represented equally", FLIU). The leftovers of each class go to the first clients, so sizes differ by up to
 the number of classes (MNIST over 100 clients: 596 to 606).
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undrift.federation.partition._common import Parts, checked, class_sizes, deal, shuffled_classes
+from undrift.federation.partition._common import DealtShards, checked, class_sizes, deal, shuffled_classes
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,14 @@ class Iid:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         if not self.stratified:
-            return Parts(np.array_split(stream.permutation(len(labels)), clients))
+            return DealtShards(np.array_split(stream.permutation(len(labels)), clients))
         even, extra = np.divmod(class_sizes(labels), clients)
         counts = even + (np.arange(clients)[:, None] < extra)
-        if not counts.sum(1).all():  # fewer samples of every class than clients: nobody may be left empty-handed
-            return Parts(np.array_split(np.concatenate(shuffled_classes(labels, stream)), clients), {"even": False})
-        return Parts(deal(counts, shuffled_classes(labels, stream)))
+        if not counts.sum(1).all():  # fewer samples of every class than clients: no client may be empty
+            return DealtShards(
+                np.array_split(np.concatenate(shuffled_classes(labels, stream)), clients), {"even": False}
+            )
+        return DealtShards(deal(counts, shuffled_classes(labels, stream)))

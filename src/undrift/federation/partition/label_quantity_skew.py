@@ -1,9 +1,9 @@
 """Label and quantity skew together (LSQS of FLIU).
 
-`form="classwise"`: each class is split over the clients by its own Dir(α·1_K), nothing is fitted; with ten classes
-sizes vary mildly. `form="sinkhorn"`: rows p_k ~ Dir(α·1_L) and sizes q ~ Dir(α·1_K), fitted to row sums q_k n and
-column sums n_l; sizes vary as in quantity skew. Who would be left without a sample takes one from the largest client,
-which the record counts.
+`form="classwise"`: each class is split over the clients by its own Dir(α·1_K), and nothing is fitted. With ten classes
+the sizes vary mildly. `form="sinkhorn"`: rows p_k ~ Dir(α·1_L) and sizes q ~ Dir(α·1_K), fitted to row sums q_k n and
+column sums n_l. Sizes vary as in quantity skew. A client that would have no sample takes one from the largest client,
+and the record counts these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undrift.federation.partition._common import (
-    Parts,
+    DealtShards,
     checked,
     class_sizes,
     deal,
@@ -38,7 +38,7 @@ class LabelQuantitySkew:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         columns = class_sizes(labels)
         record: dict[str, object] = {}
@@ -48,11 +48,11 @@ class LabelQuantitySkew:
             present = columns > 0
             start = dirichlet_rows(self.alpha, clients, int(present.sum()), stream)
             sizes = dirichlet_rows(self.alpha, 1, clients, stream)[0]
-            # A size that underflowed to nothing is still somebody: a thousandth of a sample, until the repair.
+            # A size that underflowed to 0 counts as a thousandth of a sample, until the repair.
             rows = np.maximum(sizes * len(labels), 1e-3)
             exact = np.zeros((clients, len(columns)))
             exact[:, present], record = sinkhorn(start, rows * (len(labels) / rows.sum()), columns[present], TOLERANCE)
         counts = round_columns(exact, columns)
         if repaired := repair(counts, 1, stream):
             record["repaired"] = repaired
-        return Parts(deal(counts, shuffled_classes(labels, stream)), record)
+        return DealtShards(deal(counts, shuffled_classes(labels, stream)), record)

@@ -4,8 +4,9 @@
     while samples are left:  a client that is not full, uniformly;  a class from its prior over the classes that are
                              left;  the next sample of that class
 
-Late clients are forced away from their prior, because what they prefer is gone; where less than 1e-9 of a prior is left
-the class is drawn uniformly, which the record counts. Sizes below `least` are lifted, taking from the largest.
+Late clients are forced away from their prior, because their preferred classes are used up. If less than 1e-9 of a prior
+is left, the class is drawn uniformly, and the record counts this. Sizes below `least` are lifted at the cost of the
+largest client.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undrift.federation.partition._common import Parts, checked, class_sizes, deal, positive, shuffled_classes, whole
+from undrift.federation.partition._common import (
+    DealtShards,
+    checked,
+    class_sizes,
+    deal,
+    positive,
+    shuffled_classes,
+    whole,
+)
 from undrift.federation.partition._fit import dirichlet_rows
 
 SPENT = 1e-9
@@ -34,7 +43,7 @@ class Lognormal:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients, self.least)
         columns = class_sizes(labels)
         sizes, lifted = self._sizes(len(labels), clients, stream)
@@ -43,7 +52,7 @@ class Lognormal:
         record: dict[str, object] = {"lifted": lifted} if lifted else {}
         if uniform:
             record["uniform_draws"] = uniform
-        return Parts(deal(counts, shuffled_classes(labels, stream)), record)
+        return DealtShards(deal(counts, shuffled_classes(labels, stream)), record)
 
     def _sizes(self, n: int, clients: int, stream: np.random.Generator) -> tuple[np.ndarray, int]:
         drawn = stream.lognormal(np.log(n / clients), self.sigma, clients)
@@ -54,7 +63,7 @@ class Lognormal:
         for client in poor:
             while sizes[client] < self.least:
                 giver = int(sizes.argmax())
-                # As much as is lacking, but the giver stays at least as large as the second largest.
+                # Give what is lacking, but the giver stays at least as large as the second largest.
                 second = int(np.partition(sizes, -2)[-2]) if clients > 1 else 0
                 gives = min(self.least - int(sizes[client]), max(1, int(sizes[giver]) - second))
                 sizes[giver] -= gives
@@ -65,7 +74,7 @@ class Lognormal:
 def _fill(
     sizes: np.ndarray, priors: np.ndarray, columns: np.ndarray, stream: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-    """The sequential deal, in plain Python numbers: its cost is one bisection per sample."""
+    """The sequential deal, in plain Python numbers: one bisection per sample."""
     counts = np.zeros(priors.shape, dtype=np.int64)
     room, left = sizes.tolist(), columns.tolist()
     open_clients = [k for k, free in enumerate(room) if free]
@@ -80,7 +89,7 @@ def _fill(
         counts[client, label] += 1
         left[label] -= 1
         room[client] -= 1
-        if not room[client]:  # who is full leaves: the same law as drawing again
+        if not room[client]:  # a full client leaves the list: the same distribution as drawing again
             open_clients[place] = open_clients[-1]
             open_clients.pop()
         if not left[label]:
@@ -89,7 +98,7 @@ def _fill(
 
 
 def _cumulative(priors: np.ndarray, left: list[int]) -> tuple[list[list[float]], set[int]]:
-    """Every client's cumulative prior over the classes that are left, and who has next to nothing of it left."""
+    """Every client's cumulative prior over the classes that are left, and the clients with less than 1e-9 of it."""
     remaining = priors * (np.array(left) > 0)
     spent = np.flatnonzero(remaining.sum(1) < SPENT)
     remaining[spent] = np.array(left) > 0

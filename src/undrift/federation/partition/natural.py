@@ -1,4 +1,4 @@
-"""Natural: the data say whose they are. One client per distinct id, in sorted order."""
+"""Natural: the data name the client of every sample. One client per distinct id, in sorted order."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from undrift.core.errors import BadRequest
-from undrift.federation.partition._common import Parts, checked
+from undrift.federation.partition._common import DealtShards, checked
 
 
 @dataclass(frozen=True)
 class Natural:
-    follows_groups: ClassVar[str] = "client"  # its local test slices are the groups' own test parts
+    follows_groups: ClassVar[str] = "client"  # a client's test slice is its group's test part
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         if groups is None:
             raise BadRequest(
@@ -31,4 +31,4 @@ class Natural:
                 f"the data name {len(ids)} clients but {clients} were asked for; ask for clients={len(ids)}"
             )
         order = np.argsort(owner, kind="stable").astype(np.int64)
-        return Parts(np.split(order, np.cumsum(np.bincount(owner))[:-1]))
+        return DealtShards(np.split(order, np.cumsum(np.bincount(owner))[:-1]))

@@ -1,12 +1,12 @@
-"""Pathological label skew: every client sees only a few classes.
+"""Pathological label skew: every client holds only a few classes.
 
-`form="flood"`: s = ⌈rN/C⌉ shards of every class; a deck with each label s times is shuffled and every client is dealt r
-labels, and a random shard of each. A label may come twice, so a client holds *at most* r classes; what the deck has too
-much when rN is not a multiple of C is discarded.
+`form="flood"`: s = ⌈rN/C⌉ shards of every class. A deck with each label s times is shuffled, and every client is dealt
+r labels and a random shard of each. A label may come twice, so a client holds *at most* r classes. If rN is not a
+multiple of C, the surplus of the deck is discarded.
 
-`form="fliu"`: r *distinct* classes for everyone; each class is split equally among its takers. `balanced` gives every
-class the same number of takers (rN/C, rounded either way); without it clients draw freely, sizes vary, and classes that
-nobody took are not used.
+`form="fliu"`: r *distinct* classes for every client. Each class is split equally among its takers. `balanced` gives
+every class the same number of takers (rN/C, rounded either way). Without it clients draw freely, sizes vary, and
+classes that no client drew are not used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from undrift.core.errors import BadRequest
-from undrift.federation.partition._common import Parts, checked, class_sizes, deal, one_of, shuffled_classes, whole
+from undrift.federation.partition._common import (
+    DealtShards,
+    checked,
+    class_sizes,
+    deal,
+    one_of,
+    shuffled_classes,
+    whole,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Pathological:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         sizes = class_sizes(labels)
         present = np.flatnonzero(sizes)
@@ -52,7 +60,7 @@ class Pathological:
                     f"shards, but it has {sizes[c]} samples; ask for fewer clients, or use resample(size, alpha)"
                 )
             counts[:, c] = _shard_sizes(shards, int(sizes[c]), made, stream)
-        return Parts(deal(counts, shuffled_classes(labels, stream)), dict(record))
+        return DealtShards(deal(counts, shuffled_classes(labels, stream)), dict(record))
 
     def _flood(
         self, present: np.ndarray, clients: int, stream: np.random.Generator
@@ -77,7 +85,7 @@ class Pathological:
         even, extra = divmod(r * clients, classes)
         left = even + (stream.permutation(classes) < extra).astype(np.int64)
         for done, index in enumerate(stream.permutation(clients)):
-            # A class with as many takers left as there are clients left must be taken now, or it never can be.
+            # A class that lacks as many takers as clients are left must be taken by each of them.
             must = left == clients - done
             chosen = np.flatnonzero(must)
             free = np.where(must, 0, left).astype(np.float64)

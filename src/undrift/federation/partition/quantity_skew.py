@@ -1,9 +1,9 @@
-"""Quantity skew (QS of FLIU): how much differs, what does not.
+"""Quantity skew (QS of FLIU): sizes differ between clients, label shares do not.
 
     q ~ Dir(α·1_K);   n_k = q_k n, of every class the same share
 
-Redrawn up to 100 times until everybody has max(classes, 10) samples; then the small ones are lifted to that and the
-rest scaled, which the record says. Every entry of the client × class matrix is within 1 of n_k n_c / n.
+Redrawn up to 100 times until every client has max(classes, 10) samples. Then the small clients are lifted to that, the
+others are scaled, and the record says so. Every entry of the client × class matrix is within 1 of n_k n_c / n.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undrift.federation.partition._common import (
-    Parts,
+    DealtShards,
     checked,
     class_sizes,
     deal,
@@ -36,7 +36,7 @@ class QuantitySkew:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         columns = class_sizes(labels)
         least = max(LEAST, int((columns > 0).sum()))
@@ -50,6 +50,6 @@ class QuantitySkew:
         record: dict[str, object] = {"draws": draws}
         if sizes.min() < least:
             record["lifted"] = int((sizes < least).sum())
-            # Everybody gets the least; what is left goes to those above it, in proportion to what they had above it.
+            # Every client gets the least. The rest goes to the larger clients, in proportion to their surplus.
             sizes = least + largest_remainder(np.maximum(sizes - least, 0) + 1e-12, len(labels) - least * clients)
-        return Parts(deal(proportional(sizes, columns), shuffled_classes(labels, stream)), record)
+        return DealtShards(deal(proportional(sizes, columns), shuffled_classes(labels, stream)), record)

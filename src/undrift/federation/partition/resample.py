@@ -2,8 +2,8 @@
 
     client k:   p_k ~ Dir(α·1_C) if alpha is given, else the data's own label shares;   labels ~ p_k;   a sample of each
 
-Nothing is stored: what client k holds is a function of one key (drawn once from the stream) and of k, so a million
-clients cost nothing until somebody looks at one. Indices repeat, within a client and between clients.
+Nothing is stored: client k's indices are a function of one key (drawn once from the stream) and of k, so a client costs
+nothing until its indices are read. Indices repeat, within a client and between clients.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from undrift.core.errors import BadRequest
 from undrift.federation.partition._common import checked, class_sizes, positive, whole
 
 
-class Lazy(Sequence[np.ndarray]):
-    """The clients of `resample`: item k is computed when it is asked for, and always the same."""
+class LazyShards(Sequence[np.ndarray]):
+    """The shards of `resample`: item k is computed when it is read, and is always the same."""
 
     def __init__(self, labels: np.ndarray, clients: int, size: int, alpha: float | None, key: int) -> None:
         sizes = class_sizes(labels)
@@ -55,7 +55,7 @@ class Lazy(Sequence[np.ndarray]):
         return indices
 
     def shares(self, client: int) -> np.ndarray:
-        """The label shares of what client k holds: what its test samples are drawn with."""
+        """The label shares of a client's samples, with which its test samples are drawn."""
         return np.bincount(self._labels[self[client]], minlength=len(self._sizes)) / self._size
 
     def _prior(self, draw: np.random.Generator) -> np.ndarray:
@@ -81,8 +81,8 @@ class Resample:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Lazy:
+    ) -> LazyShards:
         labels = checked(labels, clients, least=0)
         if not len(labels):
             raise BadRequest("resample draws from the data, but there are 0 samples; load some first")
-        return Lazy(labels, int(clients), int(self.size), self.alpha, int(stream.integers(2**63)))
+        return LazyShards(labels, int(clients), int(self.size), self.alpha, int(stream.integers(2**63)))

@@ -1,7 +1,7 @@
 """Shards (McMahan et al. 2017): sort by label, cut into N·S equal shards, deal S at random to every client.
 
-Everybody has the same number of samples. A shard may straddle two labels, so a client holds up to 2S classes. The
-n mod N·S samples that do not fit are drawn at random and discarded; the record counts them.
+All clients have the same number of samples. A shard may contain two labels, so a client holds up to 2S classes. The
+n mod N·S samples that do not fit are drawn at random and discarded, and the record counts them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undrift.core.errors import BadRequest
-from undrift.federation.partition._common import Parts, checked, whole
+from undrift.federation.partition._common import DealtShards, checked, whole
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Shards:
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
-    ) -> Parts:
+    ) -> DealtShards:
         labels = checked(labels, clients)
         number = clients * self.per_client
         size = len(labels) // number
@@ -32,8 +32,8 @@ class Shards:
                 f"shards({self.per_client}) with {clients} clients makes {number} shards, but there are {len(labels)} "
                 "samples; ask for fewer clients or shards, or use resample(size)"
             )
-        kept = stream.permutation(len(labels))[: number * size]
-        ordered = kept[np.argsort(labels[kept], kind="stable")]
+        used = stream.permutation(len(labels))[: number * size]
+        ordered = used[np.argsort(labels[used], kind="stable")]
         shards = ordered.reshape(number, size)[stream.permutation(number)]
-        unused = len(labels) - len(kept)
-        return Parts(shards.reshape(clients, -1), {"unused": unused} if unused else {})
+        unused = len(labels) - len(used)
+        return DealtShards(shards.reshape(clients, -1), {"unused": unused} if unused else {})

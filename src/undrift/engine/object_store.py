@@ -1,5 +1,5 @@
-"""Messages to and from Ray's object store: pickled, with large tensors as arrays beside them, which Ray neither pickles
-nor copies when it maps them into another process."""
+"""Messages to and from Ray's object store: pickled, with their large tensors beside them as arrays. Ray maps arrays
+into another process without pickling or copying them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from undrift.contract.context import Tree
 from undrift.engine.arena import large
 
 
-class Parcel:
-    """The large tensors of a message as arrays: `common` ones (by id) by their place in the store, others along with it."""
+class ArrayWriter:
+    """Collects the large tensors of a message as arrays. `common` maps the ids of tensors that are already in the
+    object store to their Ray references. All others are sent with the message."""
 
     def __init__(self, common: dict[int, Any] | None = None) -> None:
         self.common, self.arrays, self.refs = common or {}, list[np.ndarray](), list[Any]()
 
     def place(self, tensor: torch.Tensor) -> int:
-        """The tensor's number: along with the message from 0 up, in the store from -1 down."""
+        """The tensor's number: 0, 1, … for arrays sent with the message, -1, -2, … for those in the store."""
         ref = self.common.get(id(tensor))
         if ref is None:
             self.arrays.append(array_of(tensor))
@@ -33,8 +34,9 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The reader's side. What comes from the store is read-only memory that others may share: copied, or only looked at."""
+class ArrayReader:
+    """The reading side. Arrays from the store are read-only memory that other processes share, so `common` ones are
+    only read, and those of the message are copied unless copy=False."""
 
     arrays: Sequence[np.ndarray]
     common: Sequence[np.ndarray] = ()
@@ -44,7 +46,7 @@ class Opened:
         if number >= 0 and self.copy:
             return torch.from_numpy(self.arrays[number].copy())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "not writable": nobody writes
+            warnings.simplefilter("ignore")  # "not writable": these tensors are never written
             return torch.from_numpy(self.arrays[number] if number >= 0 else self.common[-1 - number])
 
 
@@ -53,11 +55,12 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def large_tensors(tree: Tree) -> Iterator[torch.Tensor]:
+    """The tensors of a tree that travel outside the message."""
     for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ():
         yield from large_tensors(value)
     if isinstance(tree, torch.Tensor) and large(tree):
         yield tree
 
 
-def weight(message: bytes, arrays: Sequence[np.ndarray]) -> int:
+def bytes_of(message: bytes, arrays: Sequence[np.ndarray]) -> int:
     return len(message) + sum(array.nbytes for array in arrays)

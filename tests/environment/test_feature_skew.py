@@ -1,4 +1,4 @@
-"""Feature skew: client k's pictures, and the test samples of its slice, look as domain k mod D looks."""
+"""Feature skew: client k's training images and its test slice get transform k mod D."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import undrift as ud
 from undrift.core.errors import BadRequest
 from undrift.data import DataSet
 from undrift.experiment.run_toml import read_toml
-from undrift.federation.environment import domains
-from undrift.federation.environment import feature_skew as looks
+from undrift.federation.environment import domains, feature_skew
 
-LOOKS = "identity+inverted+rotated(90)"
+DOMAINS = "identity+inverted+rotated(90)"
 
 
-def pictures(federation, x):
+def as_images(federation, x):
     """Back to 0…1, channels first."""
     mean, std = (torch.tensor(values) for values in federation.scale)
     return (x * std + mean).permute(0, 3, 1, 2)
@@ -33,29 +32,29 @@ def plain():
 
 @pytest.fixture(scope="module")
 def skewed():
-    return ud.federate("digits", "dirichlet(0.3)", 7, noise="symmetric(0.2)", domains=LOOKS)
+    return ud.federate("digits", "dirichlet(0.3)", 7, noise="symmetric(0.2)", domains=DOMAINS)
 
 
-def as_it_should(client, images):
+def expected(client, images):
     return (images, 1 - images, images.rot90(1, (2, 3)))[client % 3]
 
 
-def test_every_clients_pictures_have_its_look_and_nothing_else_changes(plain, skewed):
+def test_every_clients_images_have_its_transform_and_nothing_else_changes(plain, skewed):
     assert torch.equal(plain.y, skewed.y)
     assert torch.equal(plain.test_y, skewed.test_y)
     for client in range(7):
         assert np.array_equal(plain.rows(client), skewed.rows(client))
-        before, after = (pictures(f, f.train(client)[0]) for f in (plain, skewed))
-        assert same(after, as_it_should(client, before))
+        before, after = (as_images(f, f.train(client)[0]) for f in (plain, skewed))
+        assert same(after, expected(client, before))
     assert not same(plain.x, skewed.x)
 
 
-def test_a_slice_of_the_test_set_looks_as_its_owners_training_data(plain, skewed):
+def test_a_test_slice_has_the_transform_of_its_clients_training_data(plain, skewed):
     for client in range(7):
         rows = plain.slice(client)[0]
         assert torch.equal(rows, skewed.slice(client)[0])
-        before, after = (pictures(f, f.test_x[rows]) for f in (plain, skewed))
-        assert same(after, as_it_should(client, before))
+        before, after = (as_images(f, f.test_x[rows]) for f in (plain, skewed))
+        assert same(after, expected(client, before))
         assert set(rows.tolist()) <= set(list(skewed.domains.values())[client % 3].tolist())
     assert list(skewed.domains) == ["identity", "inverted", "rotated(degrees=90)"]
     assert sorted(np.concatenate(list(skewed.domains.values()))) == list(range(360))
@@ -63,17 +62,17 @@ def test_a_slice_of_the_test_set_looks_as_its_owners_training_data(plain, skewed
 
 
 def test_by_domain_deals_domains_with_equal_shares_of_every_class():
-    federation = ud.federate("digits", "by_domain", domains=LOOKS)
+    federation = ud.federate("digits", "by_domain", domains=DOMAINS)
     assert federation.clients == 3
     counts = np.array([federation.counts(client) for client in range(3)])
     assert (counts.max(0) - counts.min(0) <= 1).all()
     for client in range(3):
         assert np.array_equal(federation.slice(client)[0].numpy(), list(federation.domains.values())[client])
-    six = ud.federate("digits", "by_domain", 6, domains=LOOKS)
+    six = ud.federate("digits", "by_domain", 6, domains=DOMAINS)
     assert torch.equal(six.slice(1)[0], six.slice(4)[0])  # two clients of one domain share its test part
 
 
-def test_noise_in_pictures_is_a_function_of_the_seed_alone():
+def test_pixel_noise_depends_on_the_seed_alone():
     one, again, other = (ud.federate("digits", "iid", 4, domains="noisy+identity", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one.x, again.x)
     assert one.fingerprint == again.fingerprint != other.fingerprint
@@ -85,21 +84,21 @@ def test_noise_in_pictures_is_a_function_of_the_seed_alone():
         torch.set_num_threads(threads)
 
 
-def test_samples_nobody_holds_are_dealt_evenly():
+def test_samples_of_no_client_are_split_evenly():
     labels = np.repeat([0, 1, 2], [30, 10, 5])
-    given = looks.even(labels, 3, np.random.default_rng(0))
+    given = feature_skew.evenly(labels, 3, np.random.default_rng(0))
     for label, size in enumerate((30, 10, 5)):
         counts = np.bincount(given[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1
         assert counts.sum() == size
-    federation = ud.federate("digits", "iid", 4, domains=LOOKS, proxy=0.1)
+    federation = ud.federate("digits", "iid", 4, domains=DOMAINS, proxy=0.1)
     proxy, plain = federation.proxy()[0], ud.federate("digits", "iid", 4, proxy=0.1).proxy()[0]
     assert 0.2 < np.mean([same(a, b) for a, b in zip(proxy, plain, strict=True)]) < 0.5
 
 
 def test_objects_lists_and_text_mean_the_same_and_are_recorded_as_text(tmp_path):
     forms = (
-        LOOKS,
+        DOMAINS,
         ["identity", "inverted", "rotated(90)"],
         [domains.identity(), domains.inverted(), domains.rotated(90)],
     )
@@ -129,11 +128,11 @@ def bright(images, generator):
     return images * 0.5
 
 
-def test_a_look_of_ones_own_is_a_function():
+def test_a_users_transform_is_a_function():
     federation = ud.federate("digits", "iid", 4, domains=["identity", bright])
     assert list(federation.domains) == ["identity", "bright"]
     assert federation.spec is None
-    assert pictures(federation, federation.train(1)[0]).max() == pytest.approx(0.5 * 240 / 255, abs=1e-4)
+    assert as_images(federation, federation.train(1)[0]).max() == pytest.approx(0.5 * 240 / 255, abs=1e-4)
 
 
 def table_of(x):
@@ -153,11 +152,11 @@ WIDE = table_of(np.linspace(-1, 1, 20 * 64, dtype=np.float32).reshape(20, 1, 8, 
         ({"domains": "identity@inverted"}, r"join with \+"),
         ({"domains": "blurred(0)"}, "sigma of blurred"),
         ({"domains": [3]}, "a domain is a name such as inverted, or a function"),
-        ({"domains": LOOKS, "clients": 2}, "2 clients cannot show 3 domains; ask for clients=3"),
-        ({"domains": LOOKS, "partition": "by_domain", "clients": 2}, "2 clients cannot cover 3 domains"),
-        ({"domains": LOOKS, "partition": "resample(5)"}, "resample draws with replacement"),
-        ({"domains": LOOKS, "data": FLAT}, "mine is a table of 5 columns"),
-        ({"domains": LOOKS, "data": WIDE}, "has values from -1 to 1; scale them"),
+        ({"domains": DOMAINS, "clients": 2}, "2 clients cannot show 3 domains; ask for clients=3"),
+        ({"domains": DOMAINS, "partition": "by_domain", "clients": 2}, "2 clients cannot cover 3 domains"),
+        ({"domains": DOMAINS, "partition": "resample(5)"}, "resample draws with replacement"),
+        ({"domains": DOMAINS, "data": FLAT}, "mine is a table of 5 columns"),
+        ({"domains": DOMAINS, "data": WIDE}, "has values from -1 to 1; scale them"),
         ({"domains": [lambda images, generator: images[:, :, :4]]}, "must return finite images of the shape"),
         ({"noise": "permute(0.1)+permute(0.2)"}, "permute twice"),
         ({"noise": "symmetric(0.1)", "partition": "resample(5)"}, "use when=before"),
@@ -165,13 +164,13 @@ WIDE = table_of(np.linspace(-1, 1, 20 * 64, dtype=np.float32).reshape(20, 1, 8, 
     ],
     ids=lambda value: value if isinstance(value, str) else "given",
 )
-def test_what_cannot_be_shown_is_one_sentence(given, reason):
+def test_refusals_are_one_sentence(given, reason):
     with pytest.raises(BadRequest, match=reason) as caught:
         ud.federate(**{"data": "digits", "partition": "iid", "clients": 4} | given)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.data
-def test_data_with_domains_of_their_own_take_no_others():
+def test_data_with_their_own_domains_refuse_synthetic_ones():
     with pytest.raises(BadRequest, match="pacs32 has 4 domains of its own; leave --domains out"):
-        ud.federate("pacs32", "iid", 4, domains=LOOKS)
+        ud.federate("pacs32", "iid", 4, domains=DOMAINS)
