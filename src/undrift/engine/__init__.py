@@ -1,3 +1,4 @@
-"""Engines: they map a round's orders to the clients' replies, in this process, in worker processes or on a Ray cluster.
-A part's result does not depend on the engine. (Nothing is imported here: workers start before torch is loaded.)
+"""Engines: they map orders to replies, in this process, in worker processes or on a Ray cluster, always with the same bits.
+
+Nothing is imported here: workers must be able to start before torch is loaded.
 """
