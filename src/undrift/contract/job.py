@@ -43,7 +43,7 @@ class Scored:
     features: torch.Tensor | None  # where a part needs "features"
 
 
-@dataclass
+@dataclass(slots=True)
 class TrainingStats:
     """What local training did. Complete when `after_training` is called."""
 
@@ -58,7 +58,8 @@ class TrainingStats:
     _velocity: float = 0.0
     _loss_sum: float = 0.0
     _weight_sum: float = 0.0
-    _epoch: tuple[int, float] = (0, 0.0)  # samples and loss sum of the current epoch
+    _epoch_samples: int = 0
+    _epoch_loss_sum: float = 0.0
 
     @property
     def gave_up(self) -> bool:
@@ -74,18 +75,19 @@ class TrainingStats:
     def add(self, samples: int, loss: float, weight: float, shrink: float) -> None:
         """One step. `shrink` is lr · μ of proximal terms: each shortens the steps that follow."""
         self.steps += 1
-        assert self.effective_steps is not None
+        assert self.effective_steps is not None  # it is withdrawn only after the last step
         self._velocity = self.momentum * self._velocity + 1 - shrink * self.effective_steps
         self.effective_steps += self._velocity
-        count, total = self._epoch
-        self._epoch = count + samples, total + loss * samples
+        self._epoch_samples += samples
+        self._epoch_loss_sum += loss * samples
         self._weight_sum += weight * samples
 
     def end_epoch(self) -> None:
-        count, total = self._epoch
-        if count:
-            self.last_loss = total / count
-        self.samples, self._loss_sum, self._epoch = self.samples + count, self._loss_sum + total, (0, 0.0)
+        if self._epoch_samples:
+            self.last_loss = self._epoch_loss_sum / self._epoch_samples
+        self.samples += self._epoch_samples
+        self._loss_sum += self._epoch_loss_sum
+        self._epoch_samples, self._epoch_loss_sum = 0, 0.0
         self.mean_loss = self._loss_sum / max(self.samples, 1)
         self.mean_weight = self._weight_sum / max(self.samples, 1)
 

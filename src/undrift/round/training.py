@@ -76,7 +76,8 @@ class LocalTraining:
                 raw = value if self.plain else self.raw_loss(batch)
                 self.update(batch, loss)
                 stats.add(len(batch.y), raw, batch.mean_weight, self.proximal)
-                self.after_step(batch)
+                if self.after_steps:
+                    self.after_step(batch)
             stats.end_epoch()
         if "effective_steps" in self.plan.lacks:
             stats.effective_steps = None
@@ -97,9 +98,9 @@ class LocalTraining:
         index = index[torch.randperm(len(index), generator=self.order_stream)]
         for hook, job, _ in self.update_masks:
             self.mask = hook(job, epoch)
-        all_x, all_y, size = self.data.x[index], self.data.y[index], self.plan.batch
+        all_x, all_y, size, stats = self.data.x[index], self.data.y[index], self.plan.batch, self.stats
         for at in range(0, len(index), size):
-            if self.stats.gave_up or self.stats.steps + self.stats.skipped == self.order.budget:
+            if stats.gave_up or stats.steps + stats.skipped == self.order.budget:
                 return
             y = all_y[at : at + size]
             if self.skip_single and len(y) == 1:

@@ -43,9 +43,7 @@ def dry_run(
                 notices.add(notice)
         try:
             seconds = expected_seconds(setup)
-        except (
-            Exception
-        ):  # the user's model or loss fails: it fails again in a client, where the error names the client
+        except Exception:  # the user's model or loss fails; it fails again in a client, with an error that names it
             seconds = 0.0
         estimates.append(Estimate(seconds, has_global_model=setup.plan.private is None))
     return estimates
