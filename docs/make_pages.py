@@ -74,7 +74,8 @@ def method_page(method: dict[str, Any]) -> str:
     ]
     blocks.append("## Parameters")
     if method["parameters"]:
-        blocks.append(table(["name", "default"], [[f"`{k}`", f"`{v}`"] for k, v in method["parameters"].items()]))
+        rows = [[f"`{k}`", f"`{v}`", method["allowed"].get(k, "")] for k, v in method["parameters"].items()]
+        blocks.append(table(["name", "default", "allowed"], rows))
     else:
         blocks.append("None.")
     blocks += [

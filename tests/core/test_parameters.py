@@ -13,6 +13,7 @@ from undrift.contract.parameters import Parameter, Range, parameters
 from undrift.contract.parts import Part
 from undrift.core.errors import BadRequest
 from undrift.core.text import fits, spell
+from undrift.methods.describe import describe
 from undrift.methods.naming import part_tables
 from undrift.methods.published import PUBLISHED
 
@@ -164,3 +165,17 @@ def test_the_sentence_names_part_field_range_and_value():
         ud.method("flood(T=0)")
     with pytest.raises(BadRequest, match=r"^bound: radius must be above 0 and at most 1, not 1\.5$"):
         ud.method("bound(radius=1.5)")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_description_says_what_every_parameter_may_be(name):
+    found = describe(name)
+    assert list(found["allowed"]) == list(found["parameters"])
+    assert all(found["allowed"].values())
+
+
+def test_what_a_parameter_may_be_is_said_in_words():
+    allowed = describe("flood")["allowed"]
+    assert allowed["q"] == "a number between 0 and 1"
+    assert allowed["T"] == "a whole number above 0, or none"
+    assert allowed["start_form"] == "shift or stop"

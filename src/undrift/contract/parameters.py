@@ -57,8 +57,19 @@ class Parameter:
         if not fits(value, self.hint):
             raise BadRequest(f"{part}: {self.name} must be {wording(self.hint)}, not {self.shown(value)}")
         if self.range is not None and value is not None and value not in self.range:
-            optional = ", or none" if fits(None, self.hint) else ""
-            raise BadRequest(f"{part}: {self.name} must be {self.range}{optional}, not {self.shown(value)}")
+            raise BadRequest(f"{part}: {self.name} must be {self.limits}, not {self.shown(value)}")
+
+    @property
+    def limits(self) -> str:
+        """Its range in words."""
+        return f"{self.range}, or none" if fits(None, self.hint) else str(self.range)
+
+    @property
+    def allowed(self) -> str:
+        """What it may be, in words."""
+        if self.range is None:
+            return wording(self.hint)
+        return f"{wording(self.hint).removesuffix(' or none')} {self.limits}"
 
     def shown(self, value: Any) -> str:
         try:

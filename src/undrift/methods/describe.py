@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from undrift.contract.parameters import parameters as declarations
 from undrift.contract.parts import Part, axes_of, defines
 from undrift.core.errors import unknown
 from undrift.core.text import spell
@@ -27,7 +28,13 @@ def describe(name: str) -> dict[str, Any]:
     if name in PUBLISHED:
         entry = PUBLISHED[name]
         bundle = entry.factory()
-        about = {"name": name, "what": entry.what, "paper": entry.paper, "parameters": parameters(entry.factory)}
+        about = {
+            "name": name,
+            "what": entry.what,
+            "paper": entry.paper,
+            "parameters": parameters(entry.factory),
+            "allowed": allowed(entry.brings, entry.fixed),
+        }
         return about | facts(name, bundle.brings, bundle.prefers)
     tables = part_tables()
     axis, _, short = name.partition(".")
@@ -37,7 +44,13 @@ def describe(name: str) -> dict[str, Any]:
     axis, short = matches[0]
     full, kind = f"{axis}.{short}", tables[axis][short]
     example = EXAMPLES.get(full, full)
-    about = {"name": full, "what": documentation(kind).splitlines()[0], "paper": "", "parameters": parameters(kind)}
+    about = {
+        "name": full,
+        "what": documentation(kind).splitlines()[0],
+        "paper": "",
+        "parameters": parameters(kind),
+        "allowed": allowed([kind]),
+    }
     return about | facts(example, [part for _, part, _ in method_pieces(example)], ())
 
 
@@ -67,6 +80,12 @@ def parameters(factory: Any) -> dict[str, Any]:
         except Exception:
             out[name] = str(parameter.default)
     return out
+
+
+def allowed(kinds: Iterable[Any], fixed: Iterable[str] = ()) -> dict[str, str]:
+    """What each parameter of these parts may be, in words."""
+    declared = [one for kind in kinds for one in declarations(kind) if one.name not in fixed]
+    return {one.name: one.allowed for one in declared}
 
 
 def documentation(kind: Any) -> str:
