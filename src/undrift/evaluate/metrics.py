@@ -13,9 +13,13 @@ BINS = 15  # of the calibration error
 
 
 def metrics(
-    logits: torch.Tensor, y: torch.Tensor, loss: LossFunction, classes: int,
-    own: Mapping[str, MetricFunction] | None = None, ranks: bool = True,
-) -> dict[str, float]:  # fmt: skip
+    logits: torch.Tensor,
+    y: torch.Tensor,
+    loss: LossFunction,
+    classes: int,
+    own: Mapping[str, MetricFunction] | None = None,
+    ranks: bool = True,
+) -> dict[str, float]:
     """accuracy, loss, macro and weighted F1, balanced accuracy, AUROC, calibration error, recall of every class that
     occurs (`recall:3`), and the user's own. Empty input gives nothing; what is undefined (the AUROC of one class) is
     left out. Without `ranks` the AUROC is too: sorting costs more than all the others together."""

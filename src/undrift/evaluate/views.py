@@ -146,8 +146,10 @@ def protocols(query: Query, thresholds: Sequence[float]) -> list[list[str]]:
     line("last 50 evaluated rounds", lasting(50))
     line("last 10 evaluated rounds", lasting(10))
     line("all evaluated rounds", lambda one: str(all_rounds(one.mean)))
-    line(f"largest std of {WINDOW} neighbours", lambda one: f"{100 * rolling_std(one.mean).max():.2f}" if len(one) >= WINDOW
-         else "—")  # fmt: skip
+    line(
+        f"largest std of {WINDOW} neighbours",
+        lambda one: f"{100 * rolling_std(one.mean).max():.2f}" if len(one) >= WINDOW else "—",
+    )
     line(f"std once {WINDOW}-round means stay within {WITHIN:g}", converged)
     for epsilon in thresholds:
         line(f"rounds until {epsilon:g}", until(epsilon))

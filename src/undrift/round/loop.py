@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from undrift.core.streams import numpy_stream
-from undrift.evaluate.diagnose import RoundView, counter, look_at
+from undrift.evaluate.diagnose import RoundView, counter, observe_round
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
@@ -140,7 +140,7 @@ class Loop:
         )
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
-        found, pictures = look_at(diagnostics, view, self.engine, last) if view else ([], [])
+        found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])
         self.clock.lap("evaluation")
         events += server_round.events + [(round, None, *event) for event in self.engine.events()]
         return RoundResult(after, cohort, metrics + found, notes + server_round.notes + pictures, events)

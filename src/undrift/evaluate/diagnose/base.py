@@ -51,8 +51,9 @@ class RoundView:
         by_client = {order.client: replace(order, server_messages={}, state_round=None) for order in self.orders}
         return [
             (by_client[reply.client], replace(by_client[reply.client], vector=reply.vector, integers=reply.integers))
-            for reply in self.answers if reply.vector is not None
-        ]  # fmt: skip
+            for reply in self.answers
+            if reply.vector is not None
+        ]
 
 
 @dataclass
@@ -86,11 +87,11 @@ class Diagnostic:
     def check(self, runtime: Runtime) -> None:
         """Refuse with a sentence what cannot be done in this run."""
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
         """In the driver, after an evaluated round."""
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
-        """At a worker: one piece (`order.span[1]`) of what `look` asks for."""
+        """At a worker: one piece (`order.span[1]`) of what `observe` asks for."""
         return {}
 
 
@@ -103,8 +104,8 @@ def counter(diagnostics: Sequence[Diagnostic]) -> AbstractContextManager[Written
     return Written()
 
 
-def look_at(
-    diagnostics: Sequence[Diagnostic], seen: RoundView, engine: Any, last: bool
+def observe_round(
+    diagnostics: Sequence[Diagnostic], view: RoundView, engine: Any, last: bool
 ) -> tuple[list[Metric], list[Note]]:
     """Everything the diagnostics say about a round, some of them only about the run's last one."""
     rows, notes = list[Metric](), list[Note]()
@@ -117,19 +118,21 @@ def look_at(
             replies = engine.map(given)
             for reply in replies:
                 if reply.failure is not None:
-                    raise RunFailed(f"the diagnostic {name} failed in round {seen.round}: {reply.failure.detail}\n\n"
-                                    f"{reply.failure.traceback}")  # fmt: skip
+                    raise RunFailed(
+                        f"the diagnostic {name} failed in round {view.round}: {reply.failure.detail}\n\n"
+                        f"{reply.failure.traceback}"
+                    )
             return [reply.found for reply in replies]
 
-        found = Findings(one.name, seen.round)
-        one.look(seen, found, ask)
+        found = Findings(one.name, view.round)
+        one.observe(view, found, ask)
         rows, notes = rows + found.rows, notes + found.notes
     return rows, notes
 
 
-def piece(seen: RoundView, number: int, vector: torch.Tensor, size: int = 1) -> Order:
+def piece(view: RoundView, number: int, vector: torch.Tensor, size: int = 1) -> Order:
     """An order about no client in particular."""
-    return Order("diagnose", seen.round, -1 - number, vector, seen.after.integers, span=(0, number), size=size)
+    return Order("diagnose", view.round, -1 - number, vector, view.after.integers, span=(0, number), size=size)
 
 
 def loaded(runtime: Runtime, order: Order) -> Flat:

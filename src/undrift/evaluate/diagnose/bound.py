@@ -6,8 +6,8 @@
     bound_lower, bound_upper              l and u of E[L²] at radius H
     bound_covers                          1 where the test set's E[L²] lies in [l, u], else 0; their mean under no client
 
-The radius is that of the labels alone: where also the pictures differ (domains) or the model has seen the training data
-often, the test set may lie outside, and that is what the number is for.
+The radius covers the labels alone. If the images differ too (domains), or the model was trained often on the data, the test
+set may lie outside. That is what the number shows.
 """
 
 from __future__ import annotations
@@ -35,13 +35,19 @@ SLACK = 1e-9  # of rounding, at radius 0
 class Bound(Diagnostic):
     name = "bound"
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        federation = seen.runtime.federation
-        theirs = [replace(order, vector=seen.before.vector, integers=seen.before.integers, server_messages={}, state_round=None)
-                  for order in seen.orders]  # fmt: skip
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        federation = view.runtime.federation
+        theirs = [
+            replace(
+                order, vector=view.before.vector, integers=view.before.integers, server_messages={}, state_round=None
+            )
+            for order in view.orders
+        ]
         pieces = spans(len(federation.test_y))
-        tests = [replace(piece(seen, number, seen.before.vector, stop - start), data=TEST, integers=seen.before.integers)
-                 for number, (start, stop) in enumerate(pieces)]  # fmt: skip
+        tests = [
+            replace(piece(view, number, view.before.vector, stop - start), data=TEST, integers=view.before.integers)
+            for number, (start, stop) in enumerate(pieces)
+        ]
         answers = ask([*theirs, *tests])
         test = sum(one["square"] * one["n"] for one in answers[len(theirs) :]) / len(federation.test_y)
         shares = torch.bincount(federation.test_y, minlength=federation.classes)
@@ -51,9 +57,13 @@ class Bound(Diagnostic):
             u, l = bounds(one["square"], one["square_variance"], 1.0, torch.tensor([H], dtype=torch.float64))
             covered.append(l.item() - SLACK <= test <= u.item() + SLACK)
             for metric, value in (
-                ("loss_mean_squared", one["mean"] ** 2), ("loss_variance", one["variance"]), ("label_distance", H),
-                ("bound_lower", l.item()), ("bound_upper", u.item()), ("bound_covers", covered[-1]),
-            ):  # fmt: skip
+                ("loss_mean_squared", one["mean"] ** 2),
+                ("loss_variance", one["variance"]),
+                ("label_distance", H),
+                ("bound_lower", l.item()),
+                ("bound_upper", u.item()),
+                ("bound_covers", covered[-1]),
+            ):
                 found.number(metric, value, order.client)
         if covered:
             found.number("bound_covers", sum(covered) / len(covered))
@@ -69,8 +79,13 @@ class Bound(Diagnostic):
             y.to(runtime.model.device),
         )
         X = L.square()
-        return {"n": len(y), "mean": L.mean().item(), "variance": variance(L), "square": X.mean().item(),
-                "square_variance": variance(X)}  # fmt: skip
+        return {
+            "n": len(y),
+            "mean": L.mean().item(),
+            "variance": variance(L),
+            "square": X.mean().item(),
+            "square_variance": variance(X),
+        }
 
 
 def variance(values: torch.Tensor) -> float:

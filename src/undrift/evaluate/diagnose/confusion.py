@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class Confusion(Diagnostic):
     name = "confusion"
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        federation = seen.runtime.federation
-        orders = [piece(seen, number, seen.after.evaluated, stop - start)
-                  for number, (start, stop) in enumerate(spans(len(federation.test_y)))]  # fmt: skip
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        federation = view.runtime.federation
+        orders = [
+            piece(view, number, view.after.evaluated, stop - start)
+            for number, (start, stop) in enumerate(spans(len(federation.test_y)))
+        ]
         counts = torch.stack([one["counts"] for one in ask(orders)]).sum(0)
         found.picture("counts", {"labels": list(federation.labels), "counts": counts.tolist()})
 

@@ -31,15 +31,15 @@ class Cost(Diagnostic):
     name = "cost"
     counts_the_server = True
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        answered = {reply.client: reply for reply in seen.answers}
-        orders = [order for order in seen.orders if order.client in answered]
-        private = 0 if seen.plan.private is None else int(seen.plan.private.sum())
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        answered = {reply.client: reply for reply in view.answers}
+        orders = [order for order in view.orders if order.client in answered]
+        private = 0 if view.plan.private is None else int(view.plan.private.sum())
         sums = {"flops": 0.0, "elementwise": 0.0, "bytes_up": 0.0, "bytes_down": 0.0}
         counted = ask([replace(order, keep_round=None) for order in orders])
         for order, one in zip(orders, counted):
             reply = answered[order.client]
-            model = 4 * (seen.plan.layout.n - private)
+            model = 4 * (view.plan.layout.n - private)
             values = {
                 "flops": one["flops"],
                 "elementwise": one["elementwise"],
@@ -51,7 +51,7 @@ class Cost(Diagnostic):
                 sums[metric] += value
         for metric, value in sums.items():
             found.number(metric, value)
-        found.number("server", seen.written)
+        found.number("server", view.written)
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         from torch.utils.flop_counter import FlopCounterMode

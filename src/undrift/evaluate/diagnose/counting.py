@@ -26,8 +26,11 @@ class Written(TorchDispatchMode):
             and not function.is_view
             and function.overloadpacket not in RESERVE
         ):
-            self.numbers += sum(one.numel() for one in tree_leaves(written_by(args, found))
-                                if isinstance(one, torch.Tensor) and one.is_floating_point())  # fmt: skip
+            self.numbers += sum(
+                one.numel()
+                for one in tree_leaves(written_by(args, found))
+                if isinstance(one, torch.Tensor) and one.is_floating_point()
+            )
         return found
 
 

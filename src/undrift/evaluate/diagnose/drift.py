@@ -1,5 +1,5 @@
-"""How far and where clients went: `drift` = ‖θ_k − θ^t‖ along the parameters, from the model the client was sent, and
-`drift_cosine` = cos(θ_k − θ^t, Σ p_j (θ_j − θ^t)), 1 where everybody goes the same way, 0 where ways are unrelated."""
+"""How far clients drift, and in which direction: `drift` = ‖θ_k − θ^t‖ along the parameters, from the model the client was
+sent, and `drift_cosine` = cos(θ_k − θ^t, Σ p_j (θ_j − θ^t)): 1 if all clients move the same way, 0 if at right angles."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from undrift.round.orders import Order
 class Drift(Diagnostic):
     name = "drift"
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        nP, pairs = seen.plan.layout.nP, seen.trained()
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        nP, pairs = view.plan.layout.nP, view.trained()
 
         def way(sent: Order, trained: Order) -> torch.Tensor:
             return trained.vector[:nP].double() - sent.vector[:nP]
 
         mean = torch.zeros(nP, dtype=torch.float64)
         for sent, trained in pairs:
-            mean += seen.weights.get(sent.client, 0.0) * way(sent, trained)
+            mean += view.weights.get(sent.client, 0.0) * way(sent, trained)
         for sent, trained in pairs:
             found.number("drift", way(sent, trained).norm(), sent.client, "L2")
             found.number("drift_cosine", cosine(way(sent, trained), mean), sent.client, "L2")

@@ -1,7 +1,7 @@
 """What local training does to the features of a client (FedBSS, Fig 3): those of the first `samples` of the test set under the
-model it was sent and under the one it trained, on the two main directions of both together, so that what moved is what
-drifted. One picture per client in `clients`: {"before": [[x, y], …], "after": …, "labels": […]}. Beside it the number
-`feature_shift`: how far a sample moved on average, over the spread before."""
+model it was sent and under the one it trained, projected on the two main directions of both together, so that movement in
+the picture is drift. One picture per client in `clients`: {"before": [[x, y], …], "after": …, "labels": […]}. The number
+`feature_shift` is how far a sample moved on average, divided by the spread before."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Embedding(Diagnostic):
                 f"embedding: there is no client {strange[0]}; they are numbered 0 to {runtime.plan.clients - 1}"
             )
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        pairs = seen.trained()
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        pairs = view.trained()
         pairs = [pair for pair in pairs if pair[0].client in self.clients] if self.clients else pairs[:1]
-        labels = seen.runtime.federation.test_y[: self.samples].tolist()
+        labels = view.runtime.federation.test_y[: self.samples].tolist()
         for sent, trained in pairs:
             before, after = (one["features"] for one in ask([sent, trained]))
             flat = embedded(torch.cat([before, after]))

@@ -1,5 +1,5 @@
-"""What the head sees. `effective_rank` of the feature covariance: exp of the entropy of its normalised eigenvalues, i.e. how
-many directions the features really use (k equally strong ones give k). Of the evaluated model and of every participant's
+"""The features that enter the head. `effective_rank` of their covariance is exp of the entropy of its normalised eigenvalues:
+how many directions the features use (k equally strong ones give k). Measured for the evaluated model and for every participant's
 trained model, on the first `samples` of the test set: local training on few classes makes it fall (dimension collapse).
 """
 
@@ -31,9 +31,9 @@ class Features(Diagnostic):
     def check(self, runtime: Runtime) -> None:
         has_features(runtime, self.name)
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        trained = [order for _, order in seen.trained()]
-        whole, *each = ask([piece(seen, 0, seen.after.evaluated), *trained])
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        trained = [order for _, order in view.trained()]
+        whole, *each = ask([piece(view, 0, view.after.evaluated), *trained])
         found.number("effective_rank", whole["rank"], data="global")
         for order, one in zip(trained, each):
             found.number("effective_rank", one["rank"], order.client, "L2", "global")

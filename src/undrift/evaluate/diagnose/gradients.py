@@ -1,4 +1,4 @@
-"""Where the gradients point, at the model θ^t the round began with.
+"""The clients' gradients at the model θ^t that the round began with.
 
     gradient_norm_squared   ‖∇F(θ^t)‖², F the loss on all clients' training data
     sampling_gap            δ: ‖∇L̃_k − ∇L_k‖ per client of the cohort, and the largest; L̃ is the loss under the method's
@@ -9,7 +9,7 @@
     alignment_code          mean_k cos(g_k, Σ p_j g_j), what its code computes: one training batch of every client at its
                             *trained* model. Five orthogonal gradients of equal norm give 1/√5
 
-With more than `most` clients F is the loss of a seeded draw of so many.
+With more than `most` clients, F is the loss of `most` clients drawn with a seed.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class Gradients(Diagnostic):
         if self.most < 1:
             raise BadRequest(f"gradients: most must be at least 1 client, not {self.most}")
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        sizes = seen.runtime.federation.sizes
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        sizes = view.runtime.federation.sizes
         everybody = range(len(sizes))
         if len(sizes) > self.most:
-            drawn = numpy_stream(seen.plan.seed, "gradients").choice(len(sizes), self.most, replace=False)
+            drawn = numpy_stream(view.plan.seed, "gradients").choice(len(sizes), self.most, replace=False)
             everybody = sorted(drawn.tolist())  # type: ignore[assignment]
         total = sum(int(sizes[client]) for client in everybody)
-        cohort = {order.client: order for order in seen.orders if order.client in seen.weights}
-        F = torch.zeros(seen.plan.layout.nP, dtype=torch.float64)
+        cohort = {order.client: order for order in view.orders if order.client in view.weights}
+        F = torch.zeros(view.plan.layout.nP, dtype=torch.float64)
         mixed = torch.zeros_like(F)
         gaps, least, most = list[float](), list[float](), list[float]()
         clients = sorted(set(everybody) | set(cohort))
         inside = set(everybody)
         for at in range(0, len(clients), TOGETHER):
             some = clients[at : at + TOGETHER]
-            for client, one in zip(some, ask([self.order(seen, client, cohort.get(client)) for client in some])):
+            for client, one in zip(some, ask([self.order(view, client, cohort.get(client)) for client in some])):
                 if client in inside:
                     F += int(sizes[client]) / total * one["gradient"]
                 if client in cohort:
-                    mixed += seen.weights[client] * one["gradient"]
+                    mixed += view.weights[client] * one["gradient"]
                     found.number("sampling_gap", one["gap"], client)
                     gaps, least, most = [*gaps, one["gap"]], [*least, one["least"]], [*most, one["most"]]
         norm = F.square().sum().item()
@@ -74,24 +74,24 @@ class Gradients(Diagnostic):
             found.number("cohort_gap", (mixed - F).norm())
         if gaps and norm > 0:
             found.number("alignment", (mixed @ F).item() / norm)
-        self.as_the_code_does(seen, found, ask)
+        self.as_the_code_does(view, found, ask)
 
-    def as_the_code_does(self, seen: RoundView, found: Findings, ask: Ask) -> None:
+    def as_the_code_does(self, view: RoundView, found: Findings, ask: Ask) -> None:
         orders = [
-            replace(order, span=(0, ONE_BATCH), size=1) for _, order in seen.trained() if order.client in seen.weights
+            replace(order, span=(0, ONE_BATCH), size=1) for _, order in view.trained() if order.client in view.weights
         ]
         g = [one["gradient"] for one in ask(orders)]
         if g:
-            mixed = torch.stack([seen.weights[order.client] * v for order, v in zip(orders, g)]).sum(0)
+            mixed = torch.stack([view.weights[order.client] * v for order, v in zip(orders, g)]).sum(0)
             found.number("alignment_code", torch.stack([cosine(v, mixed) for v in g]).mean())
 
-    def order(self, seen: RoundView, client: int, own: Order | None) -> Order:
+    def order(self, view: RoundView, client: int, own: Order | None) -> Order:
         """At θ^t; a client of the cohort gets the messages of the round, so that its samples get the same weights."""
-        size = int(seen.runtime.federation.sizes[client])
+        size = int(view.runtime.federation.sizes[client])
         if own is None:
-            return Order("diagnose", seen.round, client, seen.before.vector, seen.before.integers, size=size)
+            return Order("diagnose", view.round, client, view.before.vector, view.before.integers, size=size)
         return replace(
-            own, vector=seen.before.vector, integers=seen.before.integers, span=(0, WHOLE), data="cohort", size=size
+            own, vector=view.before.vector, integers=view.before.integers, span=(0, WHOLE), data="cohort", size=size
         )
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
@@ -147,8 +147,12 @@ def weighed(runtime: Runtime, order: Order) -> dict[str, Any]:
     flat.module.eval()
     plain = gradient(runtime, flat, data.x, data.y)
     tilted = gradient(runtime, flat, data.x[index], data.y[index], weights)
-    return {"gradient": plain, "gap": (tilted - plain).norm().item(), "least": weights.min().item(),
-            "most": weights.max().item()}  # fmt: skip
+    return {
+        "gradient": plain,
+        "gap": (tilted - plain).norm().item(),
+        "least": weights.min().item(),
+        "most": weights.max().item(),
+    }
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

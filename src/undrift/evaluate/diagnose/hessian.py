@@ -31,11 +31,13 @@ class Hessian(Diagnostic):
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.steps < 1 or not self.tolerance > 0:
-            raise BadRequest(f"hessian: samples, steps and tolerance must be positive, not {self.samples}, {self.steps}, "
-                             f"{self.tolerance}")  # fmt: skip
+            raise BadRequest(
+                f"hessian: samples, steps and tolerance must be positive, not {self.samples}, {self.steps}, "
+                f"{self.tolerance}"
+            )
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        (one,) = ask([piece(seen, 0, seen.after.evaluated)])
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        (one,) = ask([piece(view, 0, view.after.evaluated)])
         found.number("hessian_top", one["top"])
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
@@ -53,8 +55,9 @@ class Hessian(Diagnostic):
                 if along:
                     inner = torch.stack([(g * w).sum() for g, w in along]).sum()
                     second = torch.autograd.grad(inner, flat.parameters, allow_unused=True)
-                    total += torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1)
-                                        for g, p in zip(second, flat.parameters)])  # fmt: skip
+                    total += torch.cat(
+                        [(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in zip(second, flat.parameters)]
+                    )
             return total
 
         start = torch.randn(flat.layout.nP, generator=torch_stream(runtime.plan.seed, "hessian")).to(flat.device)

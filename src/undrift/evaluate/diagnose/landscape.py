@@ -42,15 +42,17 @@ class Landscape(Diagnostic):
 
     def check(self, runtime: Runtime) -> None:
         if not any(is_weight(entry) for entry in runtime.plan.layout.entries):
-            raise BadRequest("landscape: this model has no trainable weight with filters (two dimensions or more), so "
-                             "there is no direction to walk in")  # fmt: skip
+            raise BadRequest(
+                "landscape: this model has no trainable weight with filters (two dimensions or more), so "
+                "there is no direction to walk in"
+            )
 
     def steps(self) -> torch.Tensor:
         half = self.points // 2
         return torch.arange(-half, half + 1) * (self.radius / half)
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        orders = [piece(seen, row, seen.after.evaluated) for row in range(self.points)]
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        orders = [piece(view, row, view.after.evaluated) for row in range(self.points)]
         loss = [one["loss"] for one in ask(orders)]
         found.picture("surface", {"steps": self.steps().tolist(), "loss": loss})
         grid = torch.tensor(loss, dtype=torch.float64)

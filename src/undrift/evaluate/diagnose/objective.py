@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class Objective(Diagnostic):
     name = "objective"
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        answered = {reply.client for reply in seen.answers}
-        messages = {order.client: seen.messages_for(order.client) for order in seen.orders if order.client in answered}
-        orders = of_personal_models(seen.after, messages, evaluate_on=())
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        answered = {reply.client for reply in view.answers}
+        messages = {order.client: view.messages_for(order.client) for order in view.orders if order.client in answered}
+        orders = of_personal_models(view.after, messages, evaluate_on=())
         parts = ask(orders)
         total = sum(one["n"] for one in parts)
         if not total:

@@ -1,6 +1,6 @@
 """Can the evaluated model distinguish its own test data from another data set? `auroc:SCORE` and `fpr95:SCORE` for the seven scores
-(larger is more in-distribution), data `ood`. 0.5 means that it cannot; fpr95 is the share of the other set that is let
-through where 95 % of the own test data are. The other set comes from `--ood NAME`, standardised as the training data."""
+(larger is more in-distribution), data `ood`. 0.5 means that it cannot; fpr95 is the share of the other set that passes
+the threshold that 95 % of the own test data pass. The other set comes from `--ood NAME`, standardised as the training data."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Ood(Diagnostic):
         if runtime.ood is None:
             raise BadRequest("the diagnostic ood needs another data set to compare with; name one with --ood")
 
-    def look(self, seen: RoundView, found: Findings, ask: Ask) -> None:
-        own, other = (torch.cat([one["scores"] for one in ask(self.orders(seen, data))]) for data in (OWN, OTHER))
-        for name, a, b in zip(self.names(seen.runtime), own.T, other.T):
+    def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
+        own, other = (torch.cat([one["scores"] for one in ask(self.orders(view, data))]) for data in (OWN, OTHER))
+        for name, a, b in zip(self.names(view.runtime), own.T, other.T):
             found.number(f"auroc:{name}", two_set_auroc(a, b), data="ood")
             found.number(f"fpr95:{name}", fpr_at(a, b), data="ood")
 
@@ -41,9 +41,11 @@ class Ood(Diagnostic):
         """Scores that need features are left out where the model has none."""
         return [name for name in scores.SCORES if runtime.plan.layout.head is not None or not scores.needs(name)]
 
-    def orders(self, seen: RoundView, data: str) -> list[Order]:
-        return [replace(piece(seen, number, seen.after.evaluated, stop - start), data=data)
-                for number, (start, stop) in enumerate(spans(len(rows(seen.runtime, data))))]  # fmt: skip
+    def orders(self, view: RoundView, data: str) -> list[Order]:
+        return [
+            replace(piece(view, number, view.after.evaluated, stop - start), data=data)
+            for number, (start, stop) in enumerate(spans(len(rows(view.runtime, data))))
+        ]
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         x = rows(runtime, order.data)
