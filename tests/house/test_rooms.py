@@ -59,11 +59,11 @@ def test_functions_fit_a_screen():
 def test_public_functions_stay_functions_whatever_is_imported():
     """A package of the same name would take a function's place as soon as it is imported."""
     script = f"""
-import importlib, pkgutil, types
+import contextlib, importlib, pkgutil, types
 import undrift as ud
 before = {{name: getattr(ud, name) for name in {PUBLIC!r}}}
 for module in pkgutil.walk_packages(ud.__path__, "undrift."):
-    if module.name.rpartition(".")[2] not in ("worker", "run_pool", "wire", "ray", "__main__"):
+    with contextlib.suppress(ImportError):  # an extra that is not installed
         importlib.import_module(module.name)
 for name in {PUBLIC!r}:
     found = getattr(ud, name)
