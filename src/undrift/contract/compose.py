@@ -22,9 +22,22 @@ from undrift.core.vector import Layout
 
 NAMED, BROUGHT, PREFERRED = 3, 2, 1
 CLIENT_HOOKS = (
-    "init_client", "hold_out", "before_start", "start", "before_training", "epoch_indices", "update_mask", "logits",
-    "sample_weights", "loss", "gradient", "proximal_strength", "after_step", "after_training", "personal_models",
-)  # fmt: skip
+    "init_client",
+    "hold_out",
+    "before_start",
+    "start",
+    "before_training",
+    "epoch_indices",
+    "update_mask",
+    "logits",
+    "sample_weights",
+    "loss",
+    "gradient",
+    "proximal_strength",
+    "after_step",
+    "after_training",
+    "personal_models",
+)
 
 
 @dataclass(frozen=True)
@@ -91,12 +104,18 @@ class Method:
         server = self.one("server")
         if defines(server, "model_for"):
             if self.moves_start:
-                yield Problem("error", f"{server.name} sends every client another model, and "
-                              f"{self.one('personalize').name} starts from its own; use one of the two")  # fmt: skip
+                yield Problem(
+                    "error",
+                    f"{server.name} sends every client another model, and "
+                    f"{self.one('personalize').name} starts from its own; use one of the two",
+                )
             for part in self.parts:
                 if part.measures == "received":
-                    yield Problem("warning", f"{part.name} measures the received model, and {server.name} sends every "
-                                  "client another one: the clients are not compared under the same model")  # fmt: skip
+                    yield Problem(
+                        "warning",
+                        f"{part.name} measures the received model, and {server.name} sends every "
+                        "client another one: the clients are not compared under the same model",
+                    )
 
 
 NEEDS = {
@@ -164,6 +183,8 @@ def settle(axis: str, kept: list[tuple[int, Part, str]]) -> tuple[list[tuple[int
                 f"{loser[1].name} is also the {axis} part of its method; {best[0][1].name} cannot take half of it away"
             )
     losers = [k for k in rivals if k is not best[0]]
-    said = [f"{axis}: {best[0][1].name}; {k[1].name}, which {k[2]} {'brings' if k[0] == BROUGHT else 'prefers'}, "
-            "gives way" for k in losers]  # fmt: skip
+    said = [
+        f"{axis}: {best[0][1].name}; {k[1].name}, which {k[2]} {'brings' if k[0] == BROUGHT else 'prefers'}, gives way"
+        for k in losers
+    ]
     return [k for k in kept if k not in losers], said

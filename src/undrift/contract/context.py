@@ -112,8 +112,18 @@ class Replies:
             return [values[i] for i in keep]
 
         by_part: dict[str, Sequence[dict[str, Any]]] = {part: some(messages) for part, messages in self.by_part.items()}
-        return Replies(some(self.ids), some(self.n), some(self.vectors), some(self.sent), some(self.steps),
-                       some(self.effective_steps), some(self.loss), some(self.last), (), by_part)  # fmt: skip
+        return Replies(
+            some(self.ids),
+            some(self.n),
+            some(self.vectors),
+            some(self.sent),
+            some(self.steps),
+            some(self.effective_steps),
+            some(self.loss),
+            some(self.last),
+            (),
+            by_part,
+        )
 
 
 class Shelf(MutableMapping[int, Any]):

@@ -27,19 +27,38 @@ def of_personal_models(
 ) -> list[Order]:
     """What clients would use on receiving the evaluated vector (stage L1); `messages` by client."""
     return [
-        Order("personalize", state.round, client, state.evaluated, state.integers, message,
-              state.versions.get(("state", client)), evaluate_on=tuple(evaluate_on), size=size)
+        Order(
+            "personalize",
+            state.round,
+            client,
+            state.evaluated,
+            state.integers,
+            message,
+            state.versions.get(("state", client)),
+            evaluate_on=tuple(evaluate_on),
+            size=size,
+        )
         for client, message in messages.items()
-    ]  # fmt: skip
+    ]
 
 
 def of_last_trained(state: ServerState, clients: Sequence[int], size: int = 0) -> list[Order]:
     """What absent clients use: the model each trained last (stage L2)."""
     return [
-        Order("personalize", state.round, client, state.evaluated, state.integers, {}, state.versions["state", client],
-              evaluate_on=BOTH, data="held", size=size)
+        Order(
+            "personalize",
+            state.round,
+            client,
+            state.evaluated,
+            state.integers,
+            {},
+            state.versions["state", client],
+            evaluate_on=BOTH,
+            data="held",
+            size=size,
+        )
         for client in clients
-    ]  # fmt: skip
+    ]
 
 
 def of_newcomers(state: ServerState, sizes: dict[int, int]) -> list[Order]:

@@ -79,9 +79,16 @@ class Loop:
     """The rounds of one run. `experiment.setup.Setup.loop` makes it from a run's options."""
 
     def __init__(
-        self, runtime: Runtime, engine: Engine, store: RunStore, selection: Selection, evaluator: Evaluator,
-        on_round: OnRound | None = None, tolerate: bool = False, stop_at: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        runtime: Runtime,
+        engine: Engine,
+        store: RunStore,
+        selection: Selection,
+        evaluator: Evaluator,
+        on_round: OnRound | None = None,
+        tolerate: bool = False,
+        stop_at: float | None = None,
+    ) -> None:
         self.runtime, self.engine, self.store, self.selection = runtime, engine, store, selection
         self.evaluator, self.on_round, self.tolerate, self.stop_at = evaluator, on_round, tolerate, stop_at
         self.plan = runtime.plan
@@ -104,9 +111,15 @@ class Loop:
                 result = self.one_round(state)
                 seconds = time.perf_counter() - began
                 self.store.record.commit_round(
-                    state.round, seconds, self.plan.rate(state.round), result.cohort, result.metrics, result.notes,
-                    result.events, self.clock.since(before),
-                )  # fmt: skip
+                    state.round,
+                    seconds,
+                    self.plan.rate(state.round),
+                    result.cohort,
+                    result.metrics,
+                    result.notes,
+                    result.events,
+                    self.clock.since(before),
+                )
                 began, state = time.perf_counter(), result.state
                 if self.store.due(state):
                     self.store.checkpoint(state)
@@ -187,9 +200,15 @@ class Loop:
         next_round = self.open_round(after)
         broadcasts = cache(next_round.broadcasts)
         return RoundView(
-            self.runtime, server_round.state, after, orders, copies, weights,
-            lambda client: next_round.messages_for(broadcasts(), client), written,
-        )  # fmt: skip
+            self.runtime,
+            server_round.state,
+            after,
+            orders,
+            copies,
+            weights,
+            lambda client: next_round.messages_for(broadcasts(), client),
+            written,
+        )
 
     def reached(self, metrics: Sequence[Metric]) -> bool:
         """Whether validation accuracy has reached what the run stops at."""

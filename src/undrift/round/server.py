@@ -58,8 +58,9 @@ class ServerRound:
             self.notes.append((round, client, part.key, name, as_json(value)))
 
         proxy = self.proxy() if "proxy" in part.needs else None
-        return Server(self.plan, round, self.vector, part.key, self.state.memories, self.memories, shelf, self.model,
-                      note, proxy)  # fmt: skip
+        return Server(
+            self.plan, round, self.vector, part.key, self.state.memories, self.memories, shelf, self.model, note, proxy
+        )
 
     # ---- before the clients ----------------------------------------------------------------------------------
 

@@ -66,8 +66,10 @@ def form(part: Part) -> None:
     if not dataclasses.is_dataclass(part) or not kind.__dataclass_params__.frozen:
         raise Broken(f"{kind.__name__} must be a frozen dataclass: its fields are its configuration")
     if not axes_of(part):
-        raise Broken(f"{kind.__name__} must derive from an axis: Sampling, Objective, Personalize, Weighting, Combine, "
-                     "ServerUpdate or Private")  # fmt: skip
+        raise Broken(
+            f"{kind.__name__} must derive from an axis: Sampling, Objective, Personalize, Weighting, Combine, "
+            "ServerUpdate or Private"
+        )
     if any(isinstance(base, type) and dataclasses.is_dataclass(base) for base in kind.__mro__[1:]):
         raise Broken(f"{kind.__name__} derives from another part; parts are final, compose them instead")
     if part.axis == "personalize" and defines(part, "before_training"):
@@ -94,8 +96,10 @@ def watched_run(part: Part, federation: Toy, settings: dict[str, Any]) -> Outcom
         except RunFailed as error:
             raise Broken(f"{part.name}: {error}") from error
         if picture(server_state) != frozen:
-            raise Broken(f"{part.name} changes in place what the server lent it (its memory or the global vector); "
-                         "assign a new tree to server.memory and return new vectors")  # fmt: skip
+            raise Broken(
+                f"{part.name} changes in place what the server lent it (its memory or the global vector); "
+                "assign a new tree to server.memory and return new vectors"
+            )
         engine.look_again()
         for _, _, kind, detail in result.events:
             if kind in ("malformed", "exception"):
@@ -157,8 +161,10 @@ class Rehearsing(Engine):
             if answer(first) != said:
                 raise Broken(f"{self.part.name} hands out a view of a live buffer: it changes after the round")
             if answer(second) != said:
-                raise Broken(f"{self.part.name} gives another answer for the same order: it keeps hidden state or "
-                             "draws outside its streams")  # fmt: skip
+                raise Broken(
+                    f"{self.part.name} gives another answer for the same order: it keeps hidden state or "
+                    "draws outside its streams"
+                )
             if order.work == "train":
                 self.lent.append((second, answer(replaced(second))))
             yield position, second
@@ -201,8 +207,14 @@ def answer(reply: Reply) -> bytes:
     def strings(value: Any) -> Any:
         return {str(k): strings(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    tree = {"vector": reply.vector, "state": reply.state, "messages": strings(reply.client_messages), "loss": reply.loss,
-            "notes": [list(note) for note in reply.notes], "metrics": strings(reply.metrics)}  # fmt: skip
+    tree = {
+        "vector": reply.vector,
+        "state": reply.state,
+        "messages": strings(reply.client_messages),
+        "loss": reply.loss,
+        "notes": [list(note) for note in reply.notes],
+        "metrics": strings(reply.metrics),
+    }
     return dump(tree)
 
 

@@ -156,8 +156,14 @@ def quadratics(
     return toy
 
 
-def tiny(clients: int = 4, classes: int = 3, samples: int = 24, features: int = 5, seed: int = 0,
-         sizes: Sequence[int] | None = None) -> Toy:  # fmt: skip
+def tiny(
+    clients: int = 4,
+    classes: int = 3,
+    samples: int = 24,
+    features: int = 5,
+    seed: int = 0,
+    sizes: Sequence[int] | None = None,
+) -> Toy:
     """Blobs with skewed labels and unequal sizes, and a small MLP: a federation for laws, not for accuracy."""
     draw = np.random.default_rng(seed)
     centres = draw.normal(size=(classes, features)) * 2
