@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -127,64 +127,84 @@ NEEDS = {
 }
 
 
-def join(ranked: Sequence[tuple[int, Part, str]], name: str, defaults: Sequence[Part]) -> Method:
+class Ranked(NamedTuple):
+    """A part, how strongly it was asked for, and by which name."""
+
+    rank: int
+    part: Part
+    origin: str
+
+
+def join(ranked: Sequence[Ranked], name: str, defaults: Sequence[Part]) -> Method:
     """The method that ranked parts make; `defaults` fill the axes that need exactly one part and have none."""
-    said: list[str] = []
-    kept: list[tuple[int, Part, str]] = []
-    # The same part twice: equal ones count once; other parameters at the same rank are ambiguous.
-    for rank, part, origin in ranked:
-        twin = next((k for k in kept if k[1].key == part.key), None)
-        if twin is None:
-            kept.append((rank, part, origin))
-        elif twin[1] == part:
-            kept[kept.index(twin)] = (max(rank, twin[0]), part, origin)
-        elif twin[0] == rank == PREFERRED:
-            said.append(f"preferred {part.key} was given twice with different values; the first stands")
-        elif twin[0] == rank:
-            raise BadRequest(f"{part.name} is there twice with different values, {twin[1]} and {part}; name it once")
-        else:
-            winner, loser = ((rank, part, origin), twin) if rank > twin[0] else (twin, (rank, part, origin))
-            kept[kept.index(twin)] = winner
-            said.append(f"{winner[1]} replaces {loser[1]}, which {loser[2]} brings")
+    kept, notices = without_repeats(ranked)
     for axis in SINGLE:
-        kept, words = settle(axis, kept)
-        said += words
-    picks = [part for _, part, _ in kept if defines(part, "epoch_indices")]
-    if len(picks) > 1:
-        raise BadRequest(f"{picks[0].name} and {picks[1].name} both pick the samples of an epoch; use one of them")
-    parts = [part for _, part, _ in kept]
+        kept, more = settle(axis, kept)
+        notices += more
+    choosing = [one.part for one in kept if defines(one.part, "epoch_indices")]
+    if len(choosing) > 1:
+        first, second = choosing[:2]
+        raise BadRequest(f"{first.name} and {second.name} both pick the samples of an epoch; use one of them")
+    parts = [one.part for one in kept]
     for default in defaults:
         if not any(default.axis in axes_of(part) for part in parts):
             parts.append(default)
-    order = list(AXES)
-    parts.sort(key=lambda part: (order.index(part.axis), part.key))
-    chosen = tuple(part.key for rank, part, _ in kept if rank > PREFERRED)
-    return Method(name, tuple(parts), tuple(said), chosen)
+    axes = list(AXES)
+    parts.sort(key=lambda part: (axes.index(part.axis), part.key))
+    chosen = tuple(one.part.key for one in kept if one.rank > PREFERRED)
+    return Method(name, tuple(parts), tuple(notices), chosen)
 
 
-def settle(axis: str, kept: list[tuple[int, Part, str]]) -> tuple[list[tuple[int, Part, str]], list[str]]:
-    """Who takes a single place."""
-    rivals = [k for k in kept if axis in axes_of(k[1])]
+def without_repeats(ranked: Sequence[Ranked]) -> tuple[list[Ranked], list[str]]:
+    """Each part once. Equal ones count once, a higher rank replaces a lower one, and different parameters at the same
+    rank are ambiguous."""
+    kept, notices = list[Ranked](), list[str]()
+    for new in ranked:
+        old = next((one for one in kept if one.part.key == new.part.key), None)
+        if old is None:
+            kept.append(new)
+        elif old.part == new.part:
+            kept[kept.index(old)] = new._replace(rank=max(new.rank, old.rank))
+        elif old.rank == new.rank == PREFERRED:
+            notices.append(f"preferred {new.part.key} was given twice with different values; the first stands")
+        elif old.rank == new.rank:
+            raise BadRequest(
+                f"{new.part.name} is there twice with different values, {old.part} and {new.part}; name it once"
+            )
+        else:
+            winner, loser = (new, old) if new.rank > old.rank else (old, new)
+            kept[kept.index(old)] = winner
+            notices.append(f"{winner.part} replaces {loser.part}, which {loser.origin} brings")
+    return kept, notices
+
+
+def settle(axis: str, kept: list[Ranked]) -> tuple[list[Ranked], list[str]]:
+    """At most one part on an axis that takes one: the part with the highest rank."""
+    rivals = [one for one in kept if axis in axes_of(one.part)]
     if len(rivals) < 2:
         return kept, []
-    top = max(rank for rank, _, _ in rivals)
-    best = [k for k in rivals if k[0] == top]
-    if len(best) > 1 and top == PREFERRED:
-        names = " and ".join(f"{k[2]} ({k[1].name})" for k in best)
-        return [k for k in kept if k not in rivals], [f"the {axis} preferred by {names} differ, so the default stands"]
-    if len(best) > 1:
+    top = max(one.rank for one in rivals)
+    winner, *equals = [one for one in rivals if one.rank == top]
+    if equals and top == PREFERRED:
+        names = " and ".join(f"{one.origin} ({one.part.name})" for one in (winner, *equals))
+        remaining = [one for one in kept if one not in rivals]
+        return remaining, [f"the {axis} preferred by {names} differ, so the default stands"]
+    if equals:
+        other = equals[0]
         raise BadRequest(
-            f"{best[0][1].name} (of {best[0][2]}) and {best[1][1].name} (of {best[1][2]}) both want to be the {axis}; "
+            f"{winner.part.name} (of {winner.origin}) and {other.part.name} (of {other.origin}) both want to be the {axis}; "
             f"choose one{' with @name' if axis == 'weighting' else f' with --{axis}'}"
         )
-    for loser in rivals:
-        if loser is not best[0] and len(axes_of(loser[1])) > 1:
+    losers = [one for one in rivals if one is not winner]
+    for loser in losers:
+        if len(axes_of(loser.part)) > 1:
             raise BadRequest(
-                f"{loser[1].name} is also the {axis} part of its method; {best[0][1].name} cannot take half of it away"
+                f"{loser.part.name} is also the {axis} part of its method; "
+                f"{winner.part.name} cannot take half of it away"
             )
-    losers = [k for k in rivals if k is not best[0]]
-    said = [
-        f"{axis}: {best[0][1].name}; {k[1].name}, which {k[2]} {'brings' if k[0] == BROUGHT else 'prefers'}, gives way"
-        for k in losers
+    notices = [
+        f"{axis}: {winner.part.name}; {one.part.name}, which {one.origin} "
+        f"{'brings' if one.rank == BROUGHT else 'prefers'}, gives way"
+        for one in losers
     ]
-    return [k for k in kept if k not in losers], said
+    return [one for one in kept if one not in losers], notices

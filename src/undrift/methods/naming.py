@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Method, join
+from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Method, Ranked, join
 from undrift.contract.parts import Part
 from undrift.core.errors import BadRequest, unknown
 from undrift.core.text import Call, build, parse_method
@@ -25,22 +25,22 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
     """
     if len(pieces) == 1 and isinstance(pieces[0], Method) and not axes:
         return pieces[0]
-    ranked: list[tuple[int, Part, str]] = []
+    ranked: list[Ranked] = []
     labels: list[str] = []
     for piece in pieces:
         if isinstance(piece, Method):
-            ranked += [(NAMED if p.key in piece.chosen else PREFERRED, p, piece.name) for p in piece.parts]
+            ranked += [Ranked(NAMED if p.key in piece.chosen else PREFERRED, p, piece.name) for p in piece.parts]
             labels.append(piece.name)
         elif isinstance(piece, str):
             ranked += method_pieces(piece)
             labels.append("".join(piece.split()))
         elif isinstance(piece, Part):
-            ranked.append((NAMED, piece, piece.name))
+            ranked.append(Ranked(NAMED, piece, piece.name))
             labels.append(piece.name)
         else:
             raise BadRequest(f"a method is made of parts and names, not of {type(piece).__name__}")
     for axis, part in axes:
-        ranked.append((NAMED, part, part.name))
+        ranked.append(Ranked(NAMED, part, part.name))
         labels.append(f"{axis}.{part.name}")
     return join(ranked, name or "+".join(labels) or "fedavg", DEFAULTS)
 
@@ -64,21 +64,21 @@ def part(axis: str, text: str | Call) -> Any:
     return build(axis, text, part_tables()[axis])
 
 
-def method_pieces(text: str) -> list[tuple[int, Any, str]]:
-    """(rank, part, origin) of everything a method's text names."""
+def method_pieces(text: str) -> list[Ranked]:
+    """Everything that a method's text names."""
     tables = part_tables()
-    pieces: list[tuple[int, Any, str]] = []
+    pieces: list[Ranked] = []
     for mark, call in parse_method(text):
         axis, _, short = call.name.partition(".")
         if mark == "@":
-            pieces.append((NAMED, build("weighting", call, tables["weighting"]), call.name))
+            pieces.append(Ranked(NAMED, build("weighting", call, tables["weighting"]), call.name))
         elif axis in tables and short:
             named = build(axis, dataclasses.replace(call, name=short), tables[axis])
-            pieces.append((NAMED, named, call.name))
+            pieces.append(Ranked(NAMED, named, call.name))
         elif call.name in PUBLISHED:
             bundle = build("method", call, {call.name: PUBLISHED[call.name].factory})
-            pieces += [(BROUGHT, piece, call.name) for piece in bundle.brings]
-            pieces += [(PREFERRED, piece, call.name) for piece in bundle.prefers]
+            pieces += [Ranked(BROUGHT, piece, call.name) for piece in bundle.brings]
+            pieces += [Ranked(PREFERRED, piece, call.name) for piece in bundle.prefers]
         else:
             axes = [axis for axis, table in tables.items() if call.name in table]
             if not axes:
@@ -87,5 +87,5 @@ def method_pieces(text: str) -> list[tuple[int, Any, str]]:
                 raise BadRequest(
                     f"{call.name} is on several axes; write {' or '.join(f'{axis}.{call.name}' for axis in axes)}"
                 )
-            pieces.append((NAMED, build(axes[0], call, tables[axes[0]]), call.name))
+            pieces.append(Ranked(NAMED, build(axes[0], call, tables[axes[0]]), call.name))
     return pieces
