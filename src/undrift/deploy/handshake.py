@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import undrift
 from undrift.contract.declare import Malformed
-from undrift.deploy.codec import ArrayPacker
 from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.packing import ArrayPacker
 from undrift.deploy.spec import Spec, resolved_parts
 from undrift.experiment.setup import Setup
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
-from undrift.deploy.codec import pack_orders, unpack_replies
 from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
 from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
+from undrift.deploy.packing import pack_orders
 from undrift.deploy.spec import Spec
+from undrift.deploy.unpacking import unpack_replies
 from undrift.round.client import serve
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
