@@ -146,7 +146,9 @@ def deployment(
     **more: Any,
 ) -> Deployment:
     """Sites that train and sites that only evaluate, each with its own folder."""
-    deploy_options = {name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm") if name in more}
+    deploy_options = {
+        name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm", "max_samples") if name in more
+    }
     all_sites = (*sites, *evaluate_only)
     for site, (x, y) in zip(all_sites, slices(len(all_sites)), strict=True):
         (folder / site).mkdir(exist_ok=True)

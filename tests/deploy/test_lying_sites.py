@@ -1,0 +1,326 @@
+"""Whatever a site answers, the run finishes. The site is left out by name, and the others' result is that of a run in
+which it was absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from undrift.deploy.envelope import Envelope, Parcel, raw
+
+BERLIN, OSLO = 100, 99  # node ids
+NASTY = "\x1b[2J\r\nround 9: fine\u202e\ud800\x00"  # clears a terminal, forges a line, turns text, cannot be encoded
+Change = Callable[[Envelope], Envelope | Parcel | str]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """JSON as it is written, for numbers that Python would not write."""
+
+    text: str
+
+
+BEYOND, DIGITS, HUGE = Literal("1e999"), Literal("7" * 5000), Literal("1" + 400 * "0")
+
+
+def parcel_of(head: Any, arrays: dict[str, torch.Tensor], **more: Any) -> Parcel:
+    literals: list[str] = []
+
+    def marked(value: Any) -> str:
+        literals.append(value.text)
+        return f"literal {len(literals) - 1}"
+
+    text = json.dumps(head, default=marked)
+    for number, literal in enumerate(literals):
+        text = text.replace(f'"literal {number}"', literal)
+    sent = {name: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for name, t in arrays.items()}
+    return Parcel(text, {**sent, **more})
+
+
+def entry(**fields: Any) -> Change:
+    """Fields of the last reply replaced."""
+
+    def change(reply: Envelope) -> Parcel:
+        head = json.loads(reply.text)
+        head["replies"][-1].update(fields)
+        return parcel_of(head, reply.arrays)
+
+    return change
+
+
+def without(name: str) -> Change:
+    def change(reply: Envelope) -> Parcel:
+        head = json.loads(reply.text)
+        del head["replies"][-1][name]
+        return parcel_of(head, reply.arrays)
+
+    return change
+
+
+def message(part: str, **values: Any) -> Change:
+    """Values of a part's message replaced; ... takes a value away."""
+
+    def change(reply: Envelope) -> Parcel:
+        head = json.loads(reply.text)
+        sent = head["replies"][-1]["messages"][part]
+        sent.update(values)
+        head["replies"][-1]["messages"][part] = {name: value for name, value in sent.items() if value is not ...}
+        kept = {name: t for name, t in reply.arrays.items() if ... not in values.values() or part not in name}
+        return parcel_of(head, kept)
+
+    return change
+
+
+def header(**fields: Any) -> Change:
+    return lambda reply: parcel_of({**reply.head, **fields}, reply.arrays)
+
+
+def text(written: str) -> Change:
+    return lambda reply: Parcel(written, parcel_of({}, reply.arrays).arrays)
+
+
+def vector(dtype: str = "float32", shape: Callable[[int], tuple[int, ...]] = lambda n: (n,), name: str = "") -> Change:
+    """The trained vector with another dtype, shape or name."""
+
+    def change(reply: Envelope) -> Parcel:
+        head = json.loads(reply.text)
+        sent = parcel_of(head, reply.arrays)
+        data, n = sent.arrays["train.vector"][2], len(reply.arrays["train.vector"])
+        head["replies"][-1]["vector"] = name or "train.vector"
+        arrays = {key: t for key, t in reply.arrays.items() if key != "train.vector"}
+        return parcel_of(head, arrays, **{name or "train.vector": (dtype, shape(n), data)})
+
+    return change
+
+
+def extra(name: str, count: int, shape: tuple[int, ...] | None = None) -> Change:
+    """One more array."""
+    return lambda reply: parcel_of(reply.head, reply.arrays, **{name: ("float32", shape or (count,), bytes(4 * count))})
+
+
+def nested(depth: int) -> Literal:
+    return Literal("[" * depth + "]" * depth)
+
+
+SCAFFOLD, BOUND, DISCO, FLOOD, FOMO = (
+    "objective.scaffold", "weighting.bound", "weighting.feddisco", "weighting.flood", "personalize.fedfomo",
+)  # fmt: skip
+# What is altered in the reply to round 0: (method, change, kind of the event).
+REPLIES: dict[str, tuple[str, Change, str]] = {
+    "loss 1e999": ("fedavg", entry(loss=BEYOND), "malformed"),
+    "loss of 5,000 digits": ("fedavg", entry(loss=DIGITS), "malformed"),
+    "loss beyond float32": ("fedavg", entry(loss=1e300), "malformed"),
+    "loss below 0": ("fedavg", entry(loss=-3.0), "malformed"),
+    "last loss below 0": ("fedasl", entry(last=-3.0), "malformed"),
+    "loss NaN": ("fedavg", entry(loss=Literal("NaN")), "malformed"),
+    "loss null": ("fedavg", entry(loss=None), "nonfinite"),
+    "seconds 1e999": ("fedavg", entry(seconds=BEYOND), "malformed"),
+    "seconds 10**400": ("fedavg", entry(seconds=HUGE), "malformed"),
+    "seconds of 5,000 digits": ("fedavg", entry(seconds=DIGITS), "malformed"),
+    "seconds below 0": ("fedavg", entry(seconds=-1.0), "malformed"),
+    "n = 2**70": ("fedavg", entry(n=2**70), "malformed"),
+    "n = 2**62": ("fedavg", entry(n=2**62), "malformed"),
+    "n = 0": ("fedavg", entry(n=0), "malformed"),
+    "n = -1": ("fedavg", entry(n=-1), "malformed"),
+    "n of 5,000 digits": ("fedavg", entry(n=DIGITS), "malformed"),
+    "n true": ("fedavg", entry(n=True), "malformed"),
+    "steps 2**70": ("fedavg", entry(steps=2**70), "malformed"),
+    "more steps than batches": ("fednova", entry(steps=10**6), "malformed"),
+    "steps below 0": ("fedavg", entry(steps=-1), "malformed"),
+    "effective steps 0": ("fednova", entry(effective_steps=0), "malformed"),
+    "effective steps null": ("fednova", entry(effective_steps=None), "malformed"),
+    "effective steps below 0": ("fednova", entry(effective_steps=-2.0), "malformed"),
+    "effective steps 1e30": ("fednova", entry(effective_steps=1e30), "malformed"),
+    "effective steps 10**400": ("scaffold", entry(effective_steps=10**400), "malformed"),
+    "round 10**400": ("fedavg", entry(round=HUGE), "malformed"),
+    "metric 1e999": ("fedavg", entry(metrics={"own": {"accuracy": BEYOND}}), "malformed"),
+    "metric 10**400": ("fedavg", entry(metrics={"own": {"accuracy": HUGE}}), "malformed"),
+    "metric with a nasty name": ("fedavg", entry(metrics={"own": {NASTY: 1.0}}), "malformed"),
+    "metrics on nasty data": ("fedavg", entry(metrics={NASTY: {}}), "malformed"),
+    "10,000 metrics": ("fedavg", entry(metrics={"own": {f"m{i}": 1 for i in range(10**4)}}), "malformed"),
+    "100 dimensions": ("fedavg", vector(shape=lambda n: (n,) + (1,) * 99), "malformed"),
+    "a dimension of 2**70": ("fedavg", extra("more", 0, (0, 2**70)), "malformed"),
+    "negative dimensions": ("fedavg", vector(shape=lambda n: (-n, -1)), "malformed"),
+    "dtype object": ("fedavg", vector(dtype="object"), "malformed"),
+    "nasty dtype": ("fedavg", vector(dtype=NASTY), "malformed"),
+    "nasty array name, wrong shape": ("fedavg", vector(shape=lambda n: (n, 1), name=NASTY), "malformed"),
+    "an array name of 100,000 characters": ("fedavg", extra("a" * 10**5, 1), "malformed"),
+    "an array nobody refers to": ("fedavg", extra("labels", 10), "malformed"),
+    "ten megabytes nobody declared": ("fedavg", extra("labels", 2_500_000), "malformed"),
+    "ten megabytes of header": ("fedavg", header(padding="a" * 10**7), "malformed"),
+    "a text of 50,000 characters": ("fedavg", entry(work="a" * 50_000), "malformed"),
+    "nested 10,000 deep": ("fedavg", entry(metrics=nested(10_000)), "malformed"),
+    "nested 20 deep": ("fedavg", header(replies=nested(20)), "malformed"),
+    "a list for a header": ("fedavg", text("[]"), "malformed"),
+    "no JSON": ("fedavg", text("{"), "malformed"),
+    "nasty text for a header": ("fedavg", text(NASTY), "malformed"),
+    "an empty header": ("fedavg", text("{}"), "malformed"),
+    "replies as an object": ("fedavg", header(replies={}), "malformed"),
+    "replies of null": ("fedavg", header(replies=[None]), "malformed"),
+    "another site": ("fedavg", header(site="oslo"), "malformed"),
+    "a nasty site": ("fedavg", header(site=NASTY), "malformed"),
+    "a nasty field": ("fedavg", header(**{NASTY: 1}), "malformed"),
+    "a nasty kind of failure": ("fedavg", entry(failure={"kind": NASTY, "detail": NASTY}), "malformed"),
+    "a nasty failure": ("fedavg", lambda r: parcel_of(failed(r, "exception", NASTY), {}), "exception"),
+    "a nasty refusal": (
+        "fedavg", lambda r: parcel_of({"kind": "refusal", "site": "berlin", "sentence": NASTY}, {}), "broken"),
+    "a refusal without a sentence": ("fedavg", lambda r: parcel_of({"kind": "refusal"}, {}), "malformed"),
+    "a nasty error of Flower": ("fedavg", lambda r: NASTY, "broken"),
+    "no field messages": ("scaffold", without("messages"), "malformed"),
+    "no message of scaffold": ("scaffold", message(SCAFFOLD, change=...), "malformed"),
+    "no messages at all": ("scaffold+bound", entry(messages={}), "malformed"),
+    "a message of null": ("scaffold", entry(messages={SCAFFOLD: None}), "malformed"),
+    "a number for a vector": ("scaffold", message(SCAFFOLD, change=1.0), "malformed"),
+    "no message of bound": ("bound", entry(messages={}), "malformed"),
+    "no spread": ("bound", message(BOUND, spread=...), "malformed"),
+    "spread 0": ("bound", message(BOUND, spread=0.0), "malformed"),
+    "spread 1e-30": ("bound", message(BOUND, spread=1e-30), "malformed"),
+    "spread below 0": ("bound", message(BOUND, spread=-1.0), "malformed"),
+    "spread 10**400": ("bound", message(BOUND, spread=HUGE), "malformed"),
+    "spread as text": ("bound", message(BOUND, spread=NASTY), "malformed"),
+    "a distance below 0": ("feddisco", message(DISCO, distance=-5.0), "malformed"),
+    "a distance above ln C": ("feddisco", message(DISCO, distance=1e6), "malformed"),
+    "a probability of 7": ("fedavg+flood(score=msp)", message(FLOOD, phi=7.0), "malformed"),
+    "a positive GEN": ("fedavg+flood(score=gen)", message(FLOOD, phi=1.0), "malformed"),
+    "likes missing": ("fedfomo", message(FOMO, likes=...), "malformed"),
+    "likes of client ²": ("fedfomo", message(FOMO, likes={"²": 1.0}), "malformed"),
+    "likes of a client of 5,000 digits": ("fedfomo", message(FOMO, likes={"7" * 5000: 1.0}), "malformed"),
+}  # fmt: skip
+
+
+def failed(reply: Envelope, kind: str, detail: str) -> dict[str, Any]:
+    common = {name: reply.head["replies"][-1][name] for name in ("work", "round", "seconds", "metrics")}
+    return {**reply.head, "replies": [{**common, "failure": {"kind": kind, "detail": detail}}]}
+
+
+# What is altered in the reply to the handshake. The site is refused, and never connected.
+HANDSHAKES: dict[str, Change] = {
+    "n = 2**70": header(n=2**70),
+    "n = 2**62": header(n=2**62),
+    "n = 2**41": header(n=2**41),
+    "n = 10**400": header(n=HUGE),
+    "n of 5,000 digits": header(n=DIGITS),
+    "n = 0": header(n=0),
+    "n 1e999": header(n=BEYOND),
+    "tests 2**62": header(tests=2**62),
+    "tests below 0": header(tests=-1),
+    "a nasty name": header(site=NASTY),
+    "a name that is a list": header(site=[[]]),
+    "nasty labels": header(labels=[NASTY]),
+    "a nasty version": header(version=NASTY),
+    "a nasty field": header(**{NASTY: 1}),
+    "an array": lambda reply: parcel_of(reply.head, {}, labels=("float32", (1,), bytes(4))),
+    "an array of 100 dimensions": lambda reply: parcel_of(reply.head, {}, x=("float32", (1,) * 100, bytes(4))),
+    "ten megabytes of header": header(padding="a" * 10**7),
+    "nested 10,000 deep": header(labels=nested(10_000)),
+    "a list": text("[]"),
+    "a nasty refusal": lambda r: parcel_of({"kind": "refusal", "site": NASTY, "sentence": NASTY}, {}),
+    "a nasty error of Flower": lambda reply: NASTY,
+}
+
+
+@pytest.fixture(scope="module")
+def absent(tmp_path_factory, deploy_in):
+    """The result of a run in which berlin does not answer in round 0 (or never connects), by method."""
+    known: dict[tuple[str, bool], torch.Tensor] = {}
+
+    def run(method: str, ever_there: bool = True) -> torch.Tensor:
+        if (method, ever_there) not in known:
+            deployment = deploy_in(tmp_path_factory.mktemp("absent"), method, rounds=2, evaluate_every=9)
+            deployment.change_reply(BERLIN, 0, lambda reply: None)
+            if not ever_there:
+                deployment.transport.online.discard(BERLIN)
+            known[method, ever_there] = deployment.serve().vector
+        return known[method, ever_there]
+
+    return run
+
+
+def assert_printable(deployment: Any) -> None:
+    """Nothing from a site reaches the record or the log raw."""
+    for shown in [*deployment.log, *(detail for _, _, _, detail in deployment.events())]:
+        assert shown.isprintable(), shown
+
+
+@pytest.mark.parametrize("what", REPLIES)
+def test_a_lie_in_a_reply_leaves_out_its_site_alone(what, deploy, absent):
+    method, change, kind = REPLIES[what]
+    deployment = deploy(method, rounds=2, evaluate_every=9)
+    deployment.change_reply(BERLIN, 0, change)
+    vector = deployment.serve().vector
+    ((round, _, found, detail),) = [event for event in deployment.events() if event[1] == 0]
+    assert (round, found) == (0, kind), detail
+    assert detail.startswith("berlin") or kind == "nonfinite"
+    assert_printable(deployment)
+    assert torch.equal(vector, absent(method))
+
+
+@pytest.mark.parametrize("what", HANDSHAKES)
+def test_a_lie_in_the_handshake_refuses_its_site_alone(what, deploy, absent):
+    deployment = deploy("fedavg", rounds=2, evaluate_every=9)
+
+    def change(node, envelope, reply):
+        return HANDSHAKES[what](reply) if node == BERLIN and envelope.head["kind"] == "roll" else reply
+
+    deployment.transport.change_reply = change
+    vector = deployment.serve().vector
+    kinds = [kind for _, kind in deployment.kinds()]
+    assert kinds.count("refused") == 1
+    assert (0, None, "absent", "berlin did not complete the handshake") in deployment.events()
+    assert_printable(deployment)
+    assert torch.equal(vector, absent("fedavg", ever_there=False))
+
+
+def test_a_lie_in_the_last_evaluation_changes_no_model(deploy, simulate):
+    deployment = deploy("fedavg", rounds=2, evaluate_every=2)
+
+    def change(node, envelope, reply):
+        orders = envelope.head.get("orders", [])
+        last = [order["work"] for order in orders] == ["personalize"]
+        return entry(seconds=BEYOND, metrics={"own": {NASTY: HUGE}})(reply) if node == BERLIN and last else reply
+
+    deployment.transport.change_reply = change
+    assert torch.equal(deployment.serve().vector, simulate("fedavg", rounds=2, evaluate_every=2).vector)
+    (detail,) = [detail for _, _, kind, detail in deployment.events() if kind == "malformed"]
+    assert detail.startswith("berlin: ")
+    assert detail.endswith("it did not get the final model")
+    assert_printable(deployment)
+
+
+def test_two_claims_of_two_to_the_62_do_not_wrap_the_total(deploy):
+    deployment = deploy("fedavg", rounds=1, quorum=1)
+
+    def change(node, envelope, reply):
+        return header(n=2**62)(reply) if node in (BERLIN, OSLO) and envelope.head["kind"] == "roll" else reply
+
+    deployment.transport.change_reply = change
+    result = deployment.serve()
+    refused = [detail for _, _, kind, detail in deployment.events() if kind == "refused"]
+    assert [detail.split()[0] for detail in sorted(refused)] == ["berlin", "oslo"]
+    assert 0 < result.setup.plan.total <= 60
+
+
+def test_the_operator_limits_the_samples_that_a_site_may_claim(deploy, absent):
+    deployment = deploy("fedavg", rounds=2, evaluate_every=9, max_samples={"berlin": 10})
+    assert torch.equal(deployment.serve().vector, absent("fedavg", ever_there=False))
+    (detail,) = [detail for _, _, kind, detail in deployment.events() if kind == "refused"]
+    assert detail.startswith("berlin was refused: it has ")
+    assert detail.endswith("at most 10 training samples are accepted")
+
+
+def test_a_registered_node_is_refused_under_its_registered_name(deploy):
+    deployment = deploy("fedavg", rounds=1)
+    deployment.transport.names = {BERLIN: "berlin"}
+
+    def change(node, envelope, reply):
+        return header(site="oslo")(reply) if node == BERLIN and envelope.head["kind"] == "roll" else reply
+
+    deployment.transport.change_reply = change
+    deployment.serve()
+    (detail,) = [detail for _, _, kind, detail in deployment.events() if kind == "refused"]
+    assert detail == "berlin was refused: its key is registered for berlin, not for oslo"
