@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from undrift.contract.job import TrainingStats
 from undrift.deploy.envelope import Envelope, Parcel, raw
+from undrift.deploy.unpacking import effective_steps
 
 BERLIN, OSLO = 100, 99  # node ids
 NASTY = "\x1b[2J\r\nround 9: fine\u202e\ud800\x00"  # clears a terminal, forges a line, turns text, cannot be encoded
@@ -135,6 +138,7 @@ REPLIES: dict[str, tuple[str, Change, str]] = {
     "effective steps 0": ("fednova", entry(effective_steps=0), "malformed"),
     "effective steps null": ("fednova", entry(effective_steps=None), "malformed"),
     "effective steps below 0": ("fednova", entry(effective_steps=-2.0), "malformed"),
+    "effective steps 1e-30": ("fednova", entry(effective_steps=1e-30), "malformed"),
     "effective steps 1e30": ("fednova", entry(effective_steps=1e30), "malformed"),
     "effective steps 10**400": ("scaffold", entry(effective_steps=10**400), "malformed"),
     "round 10**400": ("fedavg", entry(round=HUGE), "malformed"),
@@ -303,6 +307,51 @@ def test_two_claims_of_two_to_the_62_do_not_wrap_the_total(deploy):
     refused = [detail for _, _, kind, detail in deployment.events() if kind == "refused"]
     assert [detail.split()[0] for detail in sorted(refused)] == ["berlin", "oslo"]
     assert 0 < result.setup.plan.total <= 60
+
+
+def with_counter() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+@pytest.mark.parametrize("claim", [2**62, -(2**62)])
+def test_a_counter_near_the_end_of_64_bits_is_refused(claim, deploy):
+    """The server takes the largest counter, and the next step would add to it."""
+    deployment = deploy("fedavg", rounds=2, model=with_counter)
+
+    def change(reply):
+        lies = {name: torch.full_like(t, claim) for name, t in reply.arrays.items() if ".integers." in name}
+        assert lies
+        return parcel_of(reply.head, {**reply.arrays, **lies})
+
+    deployment.change_reply(BERLIN, 0, change)
+    result = deployment.serve()
+    assert deployment.kinds(0) == [(0, "malformed")]
+    assert all(0 < int(counter) < 100 for counter in result.server_state.integers.values())
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.999, 1.0])
+def test_effective_steps_are_those_that_a_client_counts(momentum):
+    stats = TrainingStats(momentum)
+    for steps in range(1, 50):
+        stats.add(1, 0.0, 1.0, shrink=0.0)
+        assert effective_steps(steps, momentum) == pytest.approx(stats.effective_steps, rel=1e-7)
+    assert effective_steps(2**50, momentum) > 0  # at once, whatever a site claims
+
+
+def test_a_site_that_claims_the_most_samples_does_not_hold_up_the_server(deploy):
+    """What the server computes must not grow with a claim."""
+    deployment = deploy("fednova", rounds=1)
+
+    def change(node, envelope, reply):
+        if node != BERLIN:
+            return reply
+        if envelope.head["kind"] == "roll":
+            return header(n=2**40)(reply)
+        return entry(n=2**40, steps=2**36, effective_steps=2**36)(reply)
+
+    deployment.transport.change_reply = change
+    deployment.serve()
+    assert (0, "malformed") in deployment.kinds(0)
 
 
 def test_the_operator_limits_the_samples_that_a_site_may_claim(deploy, absent):
