@@ -3,9 +3,9 @@ which it was absent."""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,102 +13,20 @@ import torch
 from torch import nn
 
 from undrift.contract.job import TrainingStats
-from undrift.deploy.envelope import Envelope, Parcel, raw
+from undrift.deploy.envelope import Envelope
 from undrift.deploy.unpacking import effective_steps
 
 BERLIN, OSLO = 100, 99  # node ids
-NASTY = "\x1b[2J\r\nround 9: fine\u202e\ud800\x00"  # clears a terminal, forges a line, turns text, cannot be encoded
-Change = Callable[[Envelope], Envelope | Parcel | str]
 
-
-@dataclass(frozen=True)
-class Literal:
-    """JSON as it is written, for numbers that Python would not write."""
-
-    text: str
-
-
-BEYOND, DIGITS, HUGE = Literal("1e999"), Literal("7" * 5000), Literal("1" + 400 * "0")
-
-
-def parcel_of(head: Any, arrays: dict[str, torch.Tensor], **more: Any) -> Parcel:
-    literals: list[str] = []
-
-    def marked(value: Any) -> str:
-        literals.append(value.text)
-        return f"literal {len(literals) - 1}"
-
-    text = json.dumps(head, default=marked)
-    for number, literal in enumerate(literals):
-        text = text.replace(f'"literal {number}"', literal)
-    sent = {name: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for name, t in arrays.items()}
-    return Parcel(text, {**sent, **more})
-
-
-def entry(**fields: Any) -> Change:
-    """Fields of the last reply replaced."""
-
-    def change(reply: Envelope) -> Parcel:
-        head = json.loads(reply.text)
-        head["replies"][-1].update(fields)
-        return parcel_of(head, reply.arrays)
-
-    return change
-
-
-def without(name: str) -> Change:
-    def change(reply: Envelope) -> Parcel:
-        head = json.loads(reply.text)
-        del head["replies"][-1][name]
-        return parcel_of(head, reply.arrays)
-
-    return change
-
-
-def message(part: str, **values: Any) -> Change:
-    """Values of a part's message replaced; ... takes a value away."""
-
-    def change(reply: Envelope) -> Parcel:
-        head = json.loads(reply.text)
-        sent = head["replies"][-1]["messages"][part]
-        sent.update(values)
-        head["replies"][-1]["messages"][part] = {name: value for name, value in sent.items() if value is not ...}
-        kept = {name: t for name, t in reply.arrays.items() if ... not in values.values() or part not in name}
-        return parcel_of(head, kept)
-
-    return change
-
-
-def header(**fields: Any) -> Change:
-    return lambda reply: parcel_of({**reply.head, **fields}, reply.arrays)
-
-
-def text(written: str) -> Change:
-    return lambda reply: Parcel(written, parcel_of({}, reply.arrays).arrays)
-
-
-def vector(dtype: str = "float32", shape: Callable[[int], tuple[int, ...]] = lambda n: (n,), name: str = "") -> Change:
-    """The trained vector with another dtype, shape or name."""
-
-    def change(reply: Envelope) -> Parcel:
-        head = json.loads(reply.text)
-        sent = parcel_of(head, reply.arrays)
-        data, n = sent.arrays["train.vector"][2], len(reply.arrays["train.vector"])
-        head["replies"][-1]["vector"] = name or "train.vector"
-        arrays = {key: t for key, t in reply.arrays.items() if key != "train.vector"}
-        return parcel_of(head, arrays, **{name or "train.vector": (dtype, shape(n), data)})
-
-    return change
-
-
-def extra(name: str, count: int, shape: tuple[int, ...] | None = None) -> Change:
-    """One more array."""
-    return lambda reply: parcel_of(reply.head, reply.arrays, **{name: ("float32", shape or (count,), bytes(4 * count))})
-
-
-def nested(depth: int) -> Literal:
-    return Literal("[" * depth + "]" * depth)
-
+spec = importlib.util.spec_from_file_location("lies", Path(__file__).with_name("lies.py"))
+assert spec is not None
+assert spec.loader is not None
+lies = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(lies)
+BEYOND, DIGITS, HUGE, NASTY, Literal = lies.BEYOND, lies.DIGITS, lies.HUGE, lies.NASTY, lies.Literal
+entry, without, message, header, text = lies.entry, lies.without, lies.message, lies.header, lies.text
+vector, extra, nested, parcel_of, failed = lies.vector, lies.extra, lies.nested, lies.parcel_of, lies.failed
+Change = Callable[[Envelope], Any]
 
 SCAFFOLD, BOUND, DISCO, FLOOD, FOMO = (
     "objective.scaffold", "weighting.bound", "weighting.feddisco", "weighting.flood", "personalize.fedfomo",
@@ -195,11 +113,6 @@ REPLIES: dict[str, tuple[str, Change, str]] = {
     "likes of client ²": ("fedfomo", message(FOMO, likes={"²": 1.0}), "malformed"),
     "likes of a client of 5,000 digits": ("fedfomo", message(FOMO, likes={"7" * 5000: 1.0}), "malformed"),
 }  # fmt: skip
-
-
-def failed(reply: Envelope, kind: str, detail: str) -> dict[str, Any]:
-    common = {name: reply.head["replies"][-1][name] for name in ("work", "round", "seconds", "metrics")}
-    return {**reply.head, "replies": [{**common, "failure": {"kind": kind, "detail": detail}}]}
 
 
 # What is altered in the reply to the handshake. The site is refused, and never connected.
