@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from undrift.contract.job import TrainingStats
+from undrift.core.errors import BadRequest
+from undrift.deploy import spec as specs
 from undrift.deploy.envelope import Envelope
 from undrift.deploy.unpacking import effective_steps
 
@@ -273,6 +275,15 @@ def test_the_operator_limits_the_samples_that_a_site_may_claim(deploy, absent):
     (detail,) = [detail for _, _, kind, detail in deployment.events() if kind == "refused"]
     assert detail.startswith("berlin was refused: it has ")
     assert detail.endswith("at most 10 training samples are accepted")
+    assert specs.read(deployment.run).max_samples == {"berlin": 10}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rome": 10}, {"berlin": 0}, {"berlin": True}, {"berlin": 1.5}, {"berlin": 2**41}, 10]
+)
+def test_a_limit_that_makes_no_sense_is_refused(wrong, deploy):
+    with pytest.raises(BadRequest, match="max_samples"):
+        deploy("fedavg", max_samples=wrong)
 
 
 def test_a_registered_node_is_refused_under_its_registered_name(deploy):
