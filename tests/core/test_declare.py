@@ -89,6 +89,22 @@ def test_what_was_not_declared_so_is_refused_by_name(plan, message, word):
     assert word in str(caught.value)
 
 
+def test_a_number_has_a_range_with_slack_for_rounding(plan):
+    declared = {"share": Number(0.0, 1.0), "distance": Number(0.0, lambda plan: float(plan.classes))}
+
+    def share(value):
+        return read("axis.part", declared, {"share": value}, plan, keep)["share"]
+
+    assert share(1.0 + 1e-7) == 1.0 + 1e-7
+    assert share(0) == 0.0
+    for value in (-1e-7, 1.1, 10**400):
+        with pytest.raises(Malformed, match=r"axis\.part's 'share' is"):
+            share(value)
+    assert read("axis.part", declared, {"distance": 3.0}, plan, keep) == {"distance": 3.0}
+    with pytest.raises(Malformed, match=r"is 3\.1, which is not between 0 and 3"):
+        read("axis.part", declared, {"distance": 3.1}, plan, keep)
+
+
 def test_numbers_speak_only_of_clients_whose_models_were_sent(plan):
     server_message = {"models": {1: None, 2: None}}
     assert arrive(plan, server_message, numbers={1: 0.5}) == {"numbers": {1: 0.5}}

@@ -14,7 +14,7 @@ import torch
 
 import undrift as ud
 from undrift.deploy import client, server
-from undrift.deploy.envelope import Envelope, parse_envelope, raw
+from undrift.deploy.envelope import Envelope, Parcel, raw
 from undrift.deploy.handshake import Connection
 from undrift.deploy.spec import Spec
 
@@ -44,9 +44,13 @@ def slices(clients: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(x[:60, :, :, 0].numpy(), y[:60].numpy()) for x, y in map(federation.train, range(clients))]
 
 
-def over_the_wire(envelope: Envelope) -> Envelope:
+def parcel(envelope: Envelope) -> Parcel:
     arrays = {n: (str(t.dtype).removeprefix("torch."), tuple(t.shape), raw(t)) for n, t in envelope.arrays.items()}
-    return parse_envelope(envelope.text, arrays)
+    return Parcel(envelope.text, arrays)
+
+
+def over_the_wire(envelope: Envelope) -> Envelope:
+    return parcel(envelope).open()
 
 
 @dataclass
@@ -59,12 +63,12 @@ class InProcess:
     online: set[int] = field(default_factory=set)
     names: dict[int, str] = field(default_factory=dict)
     since: dict[int, str] = field(default_factory=dict)
-    change_reply: Callable[[int, Envelope, Envelope], Envelope | str | None] | None = None
+    change_reply: Callable[[int, Envelope, Envelope], Envelope | Parcel | str | None] | None = None
     before_send: Callable[[InProcess, int, Envelope], None] | None = None
     pause: float = 0.001
     down: list[tuple[int, Envelope]] = field(default_factory=list)
     up: list[tuple[int, Envelope]] = field(default_factory=list)
-    replies: dict[str, Envelope | str] = field(default_factory=dict)
+    replies: dict[str, Parcel | str] = field(default_factory=dict)
 
     def nodes(self) -> dict[int, Connection]:
         return {node: Connection(self.names.get(node, ""), self.since.get(node, "")) for node in sorted(self.online)}
@@ -77,17 +81,17 @@ class InProcess:
         if node not in self.online:
             return message_id
         threads = torch.get_num_threads()
-        reply: Envelope | str | None = client.handle(self.spec, self.configs[node], over_the_wire(envelope))
+        reply: Envelope | Parcel | str | None = client.handle(self.spec, self.configs[node], over_the_wire(envelope))
         assert torch.get_num_threads() == threads
         assert isinstance(reply, Envelope)
         self.up.append((node, reply))
         if self.change_reply is not None:
             reply = self.change_reply(node, envelope, reply)
         if reply is not None:
-            self.replies[message_id] = over_the_wire(reply) if isinstance(reply, Envelope) else reply
+            self.replies[message_id] = parcel(reply) if isinstance(reply, Envelope) else reply
         return message_id
 
-    def fetch(self, message_ids: Any) -> dict[str, Envelope | str]:
+    def fetch(self, message_ids: Any) -> dict[str, Parcel | str]:
         return {message_id: self.replies.pop(message_id) for message_id in message_ids if message_id in self.replies}
 
 
@@ -117,10 +121,10 @@ class Deployment:
         """(round, kind) of the events, of one site or of all."""
         return [(round, kind) for round, site, kind, _ in self.events() if client is None or site == client]
 
-    def change_reply(self, node: int, round: int, change: Callable[[Envelope], Envelope | str | None]) -> None:
+    def change_reply(self, node: int, round: int, change: Callable[[Envelope], Envelope | Parcel | str | None]) -> None:
         """Change one node's reply to one training order."""
 
-        def change_one(sender: int, envelope: Envelope, reply: Envelope) -> Envelope | str | None:
+        def change_one(sender: int, envelope: Envelope, reply: Envelope) -> Envelope | Parcel | str | None:
             orders = envelope.head.get("orders", [])
             is_training = orders and orders[-1]["round"] == round and any(o["work"] == "train" for o in orders)
             return change(reply) if sender == node and is_training else reply
@@ -142,7 +146,9 @@ def deployment(
     **more: Any,
 ) -> Deployment:
     """Sites that train and sites that only evaluate, each with its own folder."""
-    deploy_options = {name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm") if name in more}
+    deploy_options = {
+        name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm", "max_samples") if name in more
+    }
     all_sites = (*sites, *evaluate_only)
     for site, (x, y) in zip(all_sites, slices(len(all_sites)), strict=True):
         (folder / site).mkdir(exist_ok=True)

@@ -8,8 +8,8 @@ import math
 import pytest
 
 from undrift.contract.declare import Malformed
-from undrift.deploy.codec import unpack_replies
 from undrift.deploy.envelope import Envelope, parse_envelope
+from undrift.deploy.unpacking import unpack_replies
 from undrift.round.orders import Order
 
 BERLIN = 100  # node id

@@ -10,6 +10,8 @@ from torch import nn
 
 import undrift as ud
 from undrift.contract.declare import size_in_bytes
+from undrift.core.errors import BadRequest
+from undrift.methods.published import PUBLISHED
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,24 @@ def test_the_global_vector_is_that_of_the_simulation_bit_for_bit(method, deploy,
     deployed, simulated = deploy(method).serve(), simulate(method)
     assert torch.equal(deployed.vector, simulated.vector)
     assert deployed.summary["model_sha256"] == simulated.summary["model_sha256"]
+
+
+# Rules with ranges of their own, and steps that proximal terms shorten or a sampling changes.
+VARIANTS = (
+    "fedavg+flood(score=msp)", "fedavg+flood(score=gen)", "bound(invert=mean_loss)", "bound(invert=sqrt_v)",
+    "bound(loss=ce,finite=true)", "bound(loss=zero_one,moment=1)", "moon(head=true)", "fedprox(0.1)+fednova",
+    "scaffold+fednova", "fedavg+mix([size(), bound(), feddisco()], [1, 1, 1])",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [*PUBLISHED, *VARIANTS])
+def test_no_check_refuses_an_honest_site(method, deploy):
+    deployment = deploy(method, rounds=2, epochs=2, evaluate_every=1)
+    try:
+        deployment.serve()
+    except BadRequest as refused:
+        pytest.skip(str(refused))  # it needs what a deployment does not have
+    assert {kind for _, kind in deployment.kinds()} <= {"joined", "weights"}, deployment.events()
 
 
 def test_stages_evaluated_at_the_sites_equal_the_simulation(deploy, simulate):

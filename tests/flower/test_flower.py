@@ -170,6 +170,34 @@ def test_an_envelope_survives_the_conversion_to_flower_records():
         to_envelope(RecordDict({}))
 
 
+def test_a_message_that_cannot_be_taken_apart_is_a_reason_and_ends_nothing():
+    from types import SimpleNamespace
+
+    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+    from undrift.deploy.envelope import Envelope, Parcel
+    from undrift.deploy.wire import FlowerTransport, to_records
+
+    good = to_records(Envelope({"kind": "replies"}, {"v": torch.zeros(2)}))
+    contents = {
+        "good": good,
+        "empty": RecordDict({}),
+        "no text": RecordDict({"head": ConfigRecord({}), "arrays": ArrayRecord()}),
+        "text is a number": RecordDict({"head": ConfigRecord({"text": 7}), "arrays": ArrayRecord()}),
+        "head is arrays": RecordDict({"head": ArrayRecord(), "arrays": ArrayRecord()}),
+        "arrays are text": RecordDict({"head": ConfigRecord({"text": "{}"}), "arrays": ConfigRecord({})}),
+        "raises": None,
+    }
+    messages = [
+        SimpleNamespace(content=content, has_content=lambda: True, metadata=SimpleNamespace(reply_to_message_id=name))
+        for name, content in contents.items()
+    ]
+    found = FlowerTransport(SimpleNamespace(pull_messages=lambda ids: messages)).fetch(list(contents))
+    assert isinstance(found.pop("good"), Parcel)
+    assert set(found) == set(contents) - {"good"}
+    assert all(isinstance(reason, str) and reason for reason in found.values())
+
+
 def test_the_error_code_of_an_unavailable_node_is_flowers():
     from flwr.common.constant import ErrorCode
 

@@ -76,7 +76,7 @@ def settings_of(run: str | None) -> dict[str, Any]:
 
 def uploads(setup: Any) -> list[str]:
     """What a site sends in a training round."""
-    from undrift.deploy.codec import shared
+    from undrift.deploy.packing import shared
 
     count = len(shared(setup.runtime.initial, setup.plan))
     own = [f"{part.name}'s {name} ({kind})" for part in setup.method.parts for name, kind in part.uplink.items()]

@@ -24,19 +24,30 @@ class Malformed(ValueError):
 
 
 Conceal = Callable[[torch.Tensor], torch.Tensor]
+SLACK = 1e-5  # of a limit: what was computed in float32 may exceed it by rounding
 
 
 @dataclass(frozen=True)
 class Number:
-    """One finite number."""
+    """One finite number from `low` to `high`. A limit may be a function of the plan."""
+
+    low: float | Callable[[Plan], float] = -math.inf
+    high: float | Callable[[Plan], float] = math.inf
 
     def read(self, value: Any, plan: Plan, conceal: Conceal) -> float:
         value = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise Malformed(f"is {type(value).__name__}, not a number")
-        if not math.isfinite(value):
-            raise Malformed(f"is {value}")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise Malformed("is an integer beyond float") from None
+        if not math.isfinite(number):
+            raise Malformed(f"is {number}")
+        low, high = (limit(plan) if callable(limit) else limit for limit in (self.low, self.high))
+        if not low - SLACK * abs(low) <= number <= high + SLACK * abs(high):
+            raise Malformed(f"is {number:.6g}, which is not between {low:.6g} and {high:.6g}")
+        return number
 
     def floats(self, plan: Plan) -> int:
         return 1

@@ -59,7 +59,7 @@ class Part:
 
     @property
     def uplink(self) -> Declaration:
-        """What travels from a client to the server: names of `finish`'s message."""
+        """What travels from a client to the server: names of `finish`'s message. In a deployment a reply has all of them."""
         return {}
 
     @property

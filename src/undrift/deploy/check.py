@@ -17,10 +17,11 @@ import numpy as np
 from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
 from undrift.deploy.client import Node, execute_order, site_runtime, site_setup
-from undrift.deploy.codec import pack_orders, pack_replies, unpack_replies
 from undrift.deploy.envelope import Envelope
+from undrift.deploy.packing import pack_orders, pack_replies
 from undrift.deploy.site_store import SiteStore
 from undrift.deploy.spec import Spec
+from undrift.deploy.unpacking import unpack_replies
 from undrift.experiment.setup import Setup
 from undrift.round.orders import Order
 from undrift.store.server_state import ServerState

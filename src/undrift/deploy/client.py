@@ -18,10 +18,11 @@ import torch
 import undrift
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
-from undrift.deploy.codec import Decoder, pack_replies, unpack_orders
 from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.packing import pack_replies
 from undrift.deploy.site_store import SiteStore, StateLost
 from undrift.deploy.spec import Spec, resolved_parts, site_federation
+from undrift.deploy.unpacking import Decoder, unpack_orders
 from undrift.evaluate.client import client_metrics
 from undrift.experiment.setup import Setup
 from undrift.round.client import ClientRound, serve

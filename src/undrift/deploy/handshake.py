@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import undrift
 from undrift.contract.declare import Malformed
-from undrift.deploy.codec import ArrayPacker
-from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
-from undrift.deploy.spec import Spec, resolved_parts
+from undrift.deploy.envelope import HEADER_BYTES, Envelope, Parcel, check_fields, length_of, printable, reason
+from undrift.deploy.packing import ArrayPacker
+from undrift.deploy.spec import MAX_SAMPLES, Spec, resolved_parts
 from undrift.experiment.setup import Setup
 
 REPLY_FIELDS = {
@@ -40,14 +40,14 @@ GONE = "its node disconnected before it replied"
 
 
 class Transport(Protocol):
-    """Carries envelopes. `send` returns a message id. `fetch` returns replies by message id, or the reason why no reply
-    will come (`GONE` if the node has disconnected)."""
+    """Carries envelopes. `send` returns a message id. `fetch` returns replies by message id, not yet decoded, or the
+    reason why no reply will come (`GONE` if the node has disconnected)."""
 
     pause: float  # seconds between two calls of `fetch`
 
     def nodes(self) -> Mapping[int, Connection]: ...
     def send(self, node: int, envelope: Envelope, seconds: float) -> str | None: ...
-    def fetch(self, message_ids: Collection[str]) -> Mapping[str, Envelope | str]: ...
+    def fetch(self, message_ids: Collection[str]) -> Mapping[str, Parcel | str]: ...
 
 
 @dataclass(frozen=True)
@@ -111,21 +111,26 @@ class Handshake:
         if name in self.sites:
             self._requested.pop(self.sites.pop(name).node, None)
 
-    def _handle_reply(self, node: int, reply: Envelope | str) -> None:
+    def _handle_reply(self, node: int, received: Parcel | str) -> None:
         connection = self._requested.get(node, Connection("", ""))
+        name = connection.name  # the operator's word comes before the node's
         try:
+            if isinstance(received, str):
+                raise Malformed(received)
+            reply = received.open(most=HEADER_BYTES + 2 * length_of(self.request.text))
+            name = name or claimed_name(reply)
             self._accept(node, connection, reply)
-        except Malformed as error:
-            name = claimed_name(reply) or connection.name or f"node {node}"
+        except Exception as error:  # whatever a node sends, only that node is refused
             self.sites = {known: site for known, site in self.sites.items() if site.node != node}
-            self.pending_events.append(("refused", f"{name} was refused: {error}"))
+            shown = printable(name) or f"node {node}"
+            self.pending_events.append(("refused", f"{shown} was refused: {reason(error)}"))
 
-    def _accept(self, node: int, connection: Connection, reply: Envelope | str) -> None:
+    def _accept(self, node: int, connection: Connection, reply: Envelope) -> None:
         """Check a reply and register its site. A reply that does not fit is `Malformed`."""
-        if isinstance(reply, str):
-            raise Malformed(reply)
+        if reply.arrays:
+            raise Malformed("a reply to the handshake has no arrays")
         if reply.head.get("kind") == "refusal":
-            raise Malformed(str(check_fields(reply.head, REFUSAL_FIELDS)["sentence"])[:MAX_TEXT])
+            raise Malformed(check_fields(reply.head, REFUSAL_FIELDS)["sentence"])
         head, request = check_fields(reply.head, REPLY_FIELDS), self.request.head
         name = head["site"]
         if name not in self.spec.all_sites:
@@ -135,11 +140,15 @@ class Handshake:
         if head["version"] != request["version"]:
             raise Malformed(f"it has undrift {head['version'][:20]}, the server {request['version']}")
         if head["labels"] != request["labels"]:
-            raise Malformed(f"its labels are {head['labels']}, the server's {request['labels']}"[:MAX_TEXT])
+            raise Malformed(f"its labels are {head['labels']}, the server's {request['labels']}")
         if head["layout"] != request["layout"]:
             raise Malformed("its model's layout differs from the server's")
-        if head["n"] < (name in self.spec.sites) or head["tests"] < 0:
-            raise Malformed(f"it has {head['n']} training samples")
+        most = self.spec.most_samples(name)
+        if not (name in self.spec.sites) <= head["n"] <= most or not 0 <= head["tests"] <= MAX_SAMPLES:
+            raise Malformed(
+                f"it has {head['n']} training and {head['tests']} test samples; at most {most} training samples are "
+                "accepted"
+            )
         known = self.sites.get(name)
         if known is not None and known.node != node and known.node in self._online:
             raise Malformed(f"another connected node speaks for {name}")
@@ -155,8 +164,8 @@ class Handshake:
         return events
 
 
-def claimed_name(reply: Envelope | str) -> str:
-    name = "" if isinstance(reply, str) else reply.head.get("site", "")
+def claimed_name(reply: Envelope) -> str:
+    name = reply.head.get("site", "")
     return name[:40] if isinstance(name, str) else ""
 
 

@@ -9,6 +9,7 @@ every site gets its model.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,14 +17,15 @@ from typing import Any
 
 from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
-from undrift.deploy.codec import pack_orders, unpack_replies
-from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.envelope import Envelope, Parcel, check_fields, printable, reason
 from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
+from undrift.deploy.packing import pack_orders
 from undrift.deploy.spec import Spec
+from undrift.deploy.unpacking import most_bytes, unpack_replies
 from undrift.round.client import serve
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
-from undrift.round.runtime import Runtime
+from undrift.round.runtime import Runtime, cross_entropy
 from undrift.store.states import States
 
 ATTEMPTS = 3  # at a round that misses its quorum, before the run ends (it can be resumed)
@@ -133,26 +135,32 @@ class SitesEngine(Engine):
             replies |= failures(by_client[client], "late", f"{site} did not reply within {self.spec.deadline:g} s")
         return replies
 
-    def decode(self, client: int, orders: list[Order], received: Envelope | str, seconds: float) -> Replies:
-        """The replies in a received envelope, or the failure that takes their place."""
+    def decode(self, client: int, orders: list[Order], received: Parcel | str, seconds: float) -> Replies:
+        """The replies in a received parcel, or the failure that takes their place."""
         site = self.spec.all_sites[client]
         if isinstance(received, str):
-            return failures(orders, "absent" if received == GONE else "broken", f"{site}: {received}")
+            return failures(orders, "absent" if received == GONE else "broken", f"{site}: {printable(received)}")
         self.log_traffic("up", site, orders[-1].round, received)
         try:
-            if received.head.get("kind") == "unknown run":
-                self.handshake.repeat(site)
-                return failures(orders, "late", f"{site} does not know this run; the handshake is repeated")
-            if received.head.get("kind") == "refusal":
-                check_fields(received.head, REFUSAL_FIELDS)
-                return failures(orders, "broken", f"{site}: {received.head['sentence'][:MAX_TEXT]}")
-            if received.head.get("site") != site:
-                raise Malformed(f"it replies as {str(received.head.get('site'))[:40]!r}")
-            integers = self.runtime.model.integers()
-            max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
-            replies = unpack_replies(received, orders, self.plan, integers, max_samples, self.spec.norm)
-        except (Malformed, KeyError, TypeError, ValueError) as error:
-            return failures(orders, "malformed", f"{site}: {error}")
+            return self.read_replies(client, orders, received, seconds)
+        except Exception as error:  # whatever a site sends, only that site is left out
+            return failures(orders, "malformed", f"{site}: {reason(error)}")
+
+    def read_replies(self, client: int, orders: list[Order], received: Parcel, seconds: float) -> Replies:
+        """The replies in a parcel. One that is not as declared raises."""
+        site, integers = self.spec.all_sites[client], self.runtime.model.integers()
+        envelope = received.open(most=most_bytes(orders, self.plan, integers))
+        if envelope.head.get("kind") == "unknown run":
+            self.handshake.repeat(site)
+            return failures(orders, "late", f"{site} does not know this run; the handshake is repeated")
+        if envelope.head.get("kind") == "refusal":
+            check_fields(envelope.head, REFUSAL_FIELDS)
+            return failures(orders, "broken", f"{site}: {printable(envelope.head['sentence'])}")
+        if envelope.head.get("site") != site:
+            raise Malformed(f"it replies as {str(envelope.head.get('site'))[:40]!r}")
+        max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
+        least_loss = 0.0 if self.runtime.loss is cross_entropy else -math.inf
+        replies = unpack_replies(envelope, orders, self.plan, integers, max_samples, self.spec.norm, least_loss)
         for reply in replies:
             if reply.failure is not None:
                 reply.failure.detail = f"{site}: {reply.failure.detail}"
@@ -160,7 +168,7 @@ class SitesEngine(Engine):
             reply.notes = [(PART, key, json.dumps(value)) for key, value in notes.items()]
         return {(client, order.work): reply for order, reply in zip(orders, replies, strict=True)}
 
-    def log_traffic(self, way: str, site: str, round: int, envelope: Envelope) -> None:
+    def log_traffic(self, way: str, site: str, round: int, envelope: Envelope | Parcel) -> None:
         """Count an envelope's bytes in the server's log."""
         if self.traffic_log is not None:
             with open(self.traffic_log, "a") as file:

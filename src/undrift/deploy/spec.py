@@ -19,6 +19,7 @@ from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors, from_clients, held_back
 
 NAME = "deployment"  # of the federation
+MAX_SAMPLES = 2**40  # a site may have, if the operator gives no limit: the sum over all sites stays far below 2**63
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Spec:
     wait: float = 120.0  # seconds for the handshake
     norm: float = 100.0  # an update's norm is at most this many times the norm of the vector that was sent
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
+    max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     where: Path = field(default=Path(), compare=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,13 @@ class Spec:
             raise BadRequest(
                 f"quorum is {self.quorum}; it must lie between 1 and the {len(self.sites)} sites that train"
             )
+        if not isinstance(self.max_samples, Mapping):
+            raise BadRequest(f"max_samples is a table from sites to numbers, not {self.max_samples!r}")
+        for site, most in self.max_samples.items():
+            if site not in names:
+                raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
+            if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_SAMPLES:
+                raise BadRequest(f"max_samples of {site} must be a whole number above 0, not {most}")
         for name in ("deadline", "wait", "norm"):
             if not getattr(self, name) > 0:
                 raise BadRequest(f"{name} must be a number above 0, not {getattr(self, name)}")
@@ -69,6 +78,10 @@ class Spec:
         if site not in self.all_sites:
             raise BadRequest(f"the site {site!r} is not in this deployment's list: {', '.join(self.all_sites)}")
         return self.all_sites.index(site)
+
+    def most_samples(self, site: str) -> int:
+        """The most training samples that a site may claim: more samples are more weight."""
+        return self.max_samples.get(site, MAX_SAMPLES)
 
     def needed(self, cohort: int) -> int:
         """How many sites of a cohort must reply."""
@@ -88,6 +101,7 @@ class Spec:
             "sites": list(self.sites), "evaluate_only": list(self.evaluate_only), "labels": list(self.labels),
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
             "norm": self.norm, "test_share": self.test_share,
+            **({"max_samples": dict(self.max_samples)} if self.max_samples else {}),
         }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from undrift.contract.declare import Malformed
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import client, server, spec
-from undrift.deploy.envelope import Envelope, parse_envelope, raw
+from undrift.deploy.envelope import Envelope, Parcel, raw, reason
 from undrift.deploy.handshake import GONE, Connection
 
 NODE_UNAVAILABLE = 5  # Flower's error code for a node that no longer reports
@@ -32,7 +32,8 @@ def to_records(envelope: Envelope) -> RecordDict:
     return RecordDict({"head": ConfigRecord({"text": envelope.text}), "arrays": ArrayRecord(arrays)})
 
 
-def to_envelope(content: RecordDict) -> Envelope:
+def to_parcel(content: RecordDict) -> Parcel:
+    """Received records, taken apart but not decoded."""
     try:
         text, arrays = content["head"]["text"], content["arrays"]
     except KeyError as missing:
@@ -42,7 +43,11 @@ def to_envelope(content: RecordDict) -> Envelope:
     for name, array in arrays.items():
         if array.stype != RAW:
             raise Malformed(f"{name} is serialised as {array.stype!r}, which is not accepted")
-    return parse_envelope(text, {name: (array.dtype, array.shape, array.data) for name, array in arrays.items()})
+    return Parcel(text, {name: (array.dtype, tuple(array.shape), array.data) for name, array in arrays.items()})
+
+
+def to_envelope(content: RecordDict) -> Envelope:
+    return to_parcel(content).open()
 
 
 class FlowerTransport:
@@ -60,13 +65,13 @@ class FlowerTransport:
         kind = "query" if envelope.head["kind"] == "roll" else "train"
         return next(iter(self.grid.push_messages([Message(to_records(envelope), node, kind, ttl=seconds + 60)])), None)
 
-    def fetch(self, message_ids: Collection[str]) -> dict[str, Envelope | str]:
-        replies: dict[str, Envelope | str] = {}
+    def fetch(self, message_ids: Collection[str]) -> dict[str, Parcel | str]:
+        replies: dict[str, Parcel | str] = {}
         for message in self.grid.pull_messages(list(message_ids)):
             try:
-                reply: Envelope | str = to_envelope(message.content) if message.has_content() else error_of(message)
-            except Malformed as error:
-                reply = str(error)
+                reply: Parcel | str = to_parcel(message.content) if message.has_content() else error_of(message)
+            except Exception as error:  # what one node sends must not end the run
+                reply = reason(error)
             replies[message.metadata.reply_to_message_id] = reply
         return replies
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 
+from undrift.contract.declare import Number
 from undrift.contract.job import Job
 from undrift.core.errors import unknown
 from undrift.methods.scores.ash import ash_b, ash_p, ash_s
@@ -23,6 +24,8 @@ __all__ = ["SCORES", "ash_b", "ash_p", "ash_s", "energy", "gen", "gen_floor", "m
 SCORES: dict[str, Callable[..., torch.Tensor]] = {
     "msp": msp, "maxlogit": maxlogit, "energy": energy, "gen": gen, "ash-p": ash_p, "ash-b": ash_b, "ash-s": ash_s,
 }  # fmt: skip
+# The scores with limits of their own. The others are as large as the logits.
+RANGES = {"msp": Number(0.0, 1.0), "gen": Number(lambda plan: gen_floor(plan.classes), 0.0)}
 
 
 def named(name: str) -> Callable[..., torch.Tensor]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -50,7 +50,9 @@ class Bound(Weighting):
     finite: bool = False
     invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta"
 
-    uplink: ClassVar[Declaration] = {"spread": Number()}
+    @property
+    def uplink(self) -> Declaration:
+        return {"spread": Number(*self.spread_range())}
 
     def validate(self) -> None:
         if self.M is not None and self.loss != "ce" and self.M != 1:
@@ -106,6 +108,14 @@ class Bound(Weighting):
             return width
         job.note(self.invert, other[self.invert])
         return max(other[self.invert], LEAST)
+
+    def spread_range(self) -> tuple[float, float]:
+        """The least and the largest spread. Its inverse is a weight, so a claim below the least would buy weight."""
+        if self.invert in ("mean_loss", "sqrt_v"):
+            return LEAST, 1.0
+        M2 = (1.0 if self.M is None else self.M) ** self.moment
+        r = self.grid() ** 2
+        return M2 * (r * (2 - r)).sum().item(), M2 * self.points  # v = 0, whatever m is; every u − l is at most M²
 
     def outputs(self, job: Job, role: str) -> tuple[torch.Tensor, torch.Tensor]:
         if self.on == "train":

@@ -11,6 +11,7 @@ The trap: b decides how much of the size is left. With ten clients and b = 1 (FL
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +19,12 @@ import torch
 
 from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Job, Range, Replies, Server, Tree, Weighting
+from undrift.contract.parts import Job, Plan, Range, Replies, Server, Tree, Weighting
+
+
+def largest_distance(plan: Plan) -> float:
+    """KL(one class ‖ uniform) = ln C."""
+    return math.log(plan.classes)
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class FedDisco(Weighting):
     a: Annotated[float, Range(least=0)] = 0.5
     b: Annotated[float, Range(least=0)] = 0.1
 
-    uplink: ClassVar[Declaration] = {"distance": Number()}
+    uplink: ClassVar[Declaration] = {"distance": Number(0.0, largest_distance)}
 
     def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, Message]:
         q = job.counts.double() / job.counts.sum()

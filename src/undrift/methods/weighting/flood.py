@@ -17,7 +17,7 @@ code, which also scores *augmented* inputs. Here they are not augmented.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch.nn import functional as F
@@ -35,7 +35,9 @@ class Flood(Weighting):
     score: str = "energy"
     phi: Literal["measured", "constant", "permuted", "reversed"] = "measured"
 
-    uplink: ClassVar[Declaration] = {"phi": Number()}
+    @property
+    def uplink(self) -> Declaration:
+        return {"phi": scores.RANGES.get(self.score, Number())}
 
     def validate(self) -> None:
         scores.named(self.score)

@@ -1,144 +1,30 @@
-"""Orders and replies as envelopes, on both sides.
+"""Orders and replies from envelopes. No received value is trusted.
 
-Only declared values travel: the shared entries of a vector (never the private ones), the parts' declared messages, and
-with a reply the sample count, steps, losses, accuracies and seconds. Notes, labels and tracebacks stay at the site.
-Everything that arrives is checked before it is used: names, types, shapes, sizes, the round, finiteness and the norm of
-an update.
+Everything is checked before it is used: names, types, shapes, sizes, the round, ranges, finiteness and the norm of an
+update. Whatever is not as declared is `Malformed`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from undrift.contract.context import Plan
-from undrift.contract.declare import Along, Array, Declaration, Malformed, Models, Number, Numbers, read
+from undrift.contract.declare import SLACK, Along, Array, Declaration, Malformed, Models, Number, Numbers, read
+from undrift.contract.parts import defines
 from undrift.core.vector import Integers
-from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields, printable
 from undrift.round.orders import Failure, Order, Reply
 
 FAILURE_KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # that a site may report
+CLIENT_NUMBER = re.compile(r"[0-9]{1,12}")
 METRIC_NAME = re.compile(r"[\w:.@-]{1,40}")
-MAX_METRICS = 200
-
-
-# ---- packing -------------------------------------------------------------------------------------------------------
-
-
-class ArrayPacker:
-    """Collects the arrays of an envelope. Equal arrays are packed once."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, torch.Tensor] = {}
-
-    def add(self, name: str, tensor: torch.Tensor) -> str:
-        tensor = tensor.detach().cpu().contiguous()
-        for other, known in self.arrays.items():
-            if known.dtype == tensor.dtype and known.shape == tensor.shape and torch.equal(known, tensor):
-                return other
-        self.arrays[name] = tensor
-        return name
-
-    def message(self, name: str, declared: Declaration, message: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        entry: dict[str, Any] = {}
-        for key, value in message.items():
-            kind, array_name = declared[key], f"{name}.{key}"
-            if isinstance(kind, Number):
-                entry[key] = float(value)
-            elif isinstance(kind, Numbers):
-                entry[key] = {str(client): float(number) for client, number in value.items()}
-            elif isinstance(kind, Models):
-                entry[key] = {str(c): self.add(f"{array_name}.{c}", shared(model, plan)) for c, model in value.items()}
-            else:
-                entry[key] = self.add(array_name, shared(value, plan) if isinstance(kind, Along) else value)
-        return entry
-
-    def integers(self, name: str, integers: Integers, plan: Plan) -> dict[str, str]:
-        return {
-            key: self.add(f"{name}.integers.{key}", value.long())
-            for key, value in integers.items()
-            if key not in plan.private_integers
-        }
-
-
-def pack_orders(orders: Sequence[Order], plan: Plan, **extra: Any) -> Envelope:
-    """Orders for one site. An evaluation sent with a training order usually shares its vector."""
-    packer = ArrayPacker()
-    entries = [
-        {
-            "work": order.work,
-            "round": order.round,
-            "state_round": order.state_round,
-            "keep_round": order.keep_round,
-            "evaluate": bool(order.evaluate_on),
-            "final": order.work == "personalize" and order.round >= plan.rounds,
-            "vector": packer.add(f"{order.work}.vector", shared(order.vector, plan)),
-            "integers": packer.integers(order.work, order.integers, plan),
-            "messages": {
-                part.key: packer.message(
-                    f"{order.work}.{part.key}", part.downlink, order.server_messages[part.key], plan
-                )
-                for part in plan.method.parts
-                if part.key in order.server_messages
-            },
-        }
-        for order in orders
-    ]
-    return Envelope({"kind": "orders", "orders": entries, **extra}, packer.arrays)
-
-
-def pack_replies(orders: Sequence[Order], replies: Sequence[Reply], plan: Plan, site: str) -> Envelope:
-    packer = ArrayPacker()
-    entries = [pack_reply(packer, order, reply, plan) for order, reply in zip(orders, replies, strict=True)]
-    return Envelope({"kind": "replies", "site": site, "replies": entries}, packer.arrays)
-
-
-def pack_reply(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "work": order.work,
-        "round": reply.round,
-        "seconds": reply.seconds,
-        "metrics": {data: finite_only(metrics) for data, metrics in reply.metrics.items()},
-    }
-    if reply.failure is not None:
-        return entry | {"failure": {"kind": reply.failure.kind, "detail": reply.failure.detail[:MAX_TEXT]}}
-    if reply.vector is None:
-        return entry
-    return entry | {
-        "n": reply.n,
-        "steps": reply.steps,
-        "effective_steps": reply.effective_steps,
-        "loss": finite(reply.loss),
-        "last": finite(reply.last),
-        "stateful": reply.stateful,
-        "vector": packer.add(f"{order.work}.vector", shared(reply.vector, plan)),
-        "integers": packer.integers(order.work, reply.integers, plan),
-        "messages": {
-            part.key: packer.message(f"{order.work}.{part.key}", part.uplink, reply.client_messages[part.key], plan)
-            for part in plan.method.parts
-            if part.key in reply.client_messages
-        },
-    }
-
-
-def shared(vector: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """The entries that may travel, of a vector along P or the model."""
-    return vector if plan.private is None else vector[~plan.private[: len(vector)]]
-
-
-def finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
-
-
-def finite_only(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-# ---- unpacking: no received value is trusted -----------------------------------------------------------------------
+MAX_METRICS = 200  # beside one recall per class
+MAX_COUNT = 2**40  # of an integer buffer: far above any number of steps, and adding to it cannot overflow
 
 
 class Decoder:
@@ -146,6 +32,7 @@ class Decoder:
 
     def __init__(self, envelope: Envelope, plan: Plan, integers: Integers) -> None:
         self.envelope, self.plan, self.templates = envelope, plan, integers
+        self.used: set[str] = set()
 
     def vector(self, reference: Any, base: torch.Tensor) -> torch.Tensor:
         """A vector with the shared entries that arrived and the private entries of `base`."""
@@ -160,6 +47,7 @@ class Decoder:
     def array(self, reference: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(reference, str) or reference not in self.envelope.arrays:
             raise Malformed(f"the array {reference!r} is missing")
+        self.used.add(reference)
         array = self.envelope.arrays[reference]
         if array.dtype != dtype:
             raise Malformed(f"{reference} has dtype {str(array.dtype)[6:]} instead of {str(dtype)[6:]}")
@@ -173,10 +61,18 @@ class Decoder:
         expected = {name: value for name, value in self.templates.items() if name not in excluded}
         if not isinstance(references, dict) or set(references) != set(expected):
             raise Malformed("the integer buffers are not those of the model")
-        return {
-            name: self.array(references[name], torch.int64, tuple(value.shape)).to(value.dtype).clone()
-            for name, value in expected.items()
-        }
+        received = {}
+        for name, value in expected.items():
+            array = self.array(references[name], torch.int64, tuple(value.shape))
+            if array.numel() and not -MAX_COUNT <= int(array.min()) <= int(array.max()) <= MAX_COUNT:
+                raise Malformed(f"the integer buffer {name} has a value beyond {MAX_COUNT}")
+            received[name] = array.to(value.dtype).clone()
+        return received
+
+    def nothing_left(self) -> None:
+        """Refuse arrays that no entry refers to: nobody would look at them, and they were not declared."""
+        if unused := sorted(set(self.envelope.arrays) - self.used):
+            raise Malformed(f"the array {unused[0]!r} belongs to nothing that is declared")
 
     def message(self, declared: Declaration, entry: Any, base: torch.Tensor) -> dict[str, Any]:
         if not isinstance(entry, dict) or set(entry) - set(declared):
@@ -200,7 +96,7 @@ class Decoder:
 
 
 def by_client(entry: Any) -> dict[int, Any]:
-    if not isinstance(entry, dict) or not all(key.isdigit() for key in entry):
+    if not isinstance(entry, dict) or not all(CLIENT_NUMBER.fullmatch(key) for key in entry):
         raise Malformed("an entry's keys are not client numbers")
     return {int(key): value for key, value in entry.items()}
 
@@ -247,48 +143,101 @@ def unpack_orders(
     return orders
 
 
+def most_bytes(orders: Sequence[Order], plan: Plan, integers: Integers) -> int:
+    """The most bytes that replies to these orders can need, by the declarations."""
+    declared = [kind for part in plan.method.parts for kind in part.uplink.values()]
+    by_client = sum(kind.floats(plan) for kind in declared if isinstance(kind, (Models, Numbers)))
+    header = HEADER_BYTES + 128 * (plan.classes + by_client + len(declared)) + sum(4 * len(n) + 128 for n in integers)
+    vectors = Along("model").floats(plan) + sum(kind.floats(plan) for kind in declared)
+    training = 4 * vectors + 8 * sum(value.numel() for value in integers.values())
+    return sum(header + training * (order.work == "train") for order in orders)
+
+
 def unpack_replies(
-    envelope: Envelope, orders: Sequence[Order], plan: Plan, integers: Integers, max_samples: int, norm: float
+    envelope: Envelope,
+    orders: Sequence[Order],
+    plan: Plan,
+    integers: Integers,
+    max_samples: int,
+    norm: float,
+    least_loss: float = -math.inf,
 ) -> list[Reply]:
-    """At the server: one reply per order, in the same sequence. `max_samples` is the handshake's sample count."""
+    """At the server: one reply per order, in the same sequence. `max_samples` is the handshake's sample count,
+    `least_loss` the smallest value that the run's loss can have."""
     check_fields(envelope.head, {"kind": (str,), "site": (str,), "replies": (list,)})
     entries = envelope.head["replies"]
     if len(entries) != len(orders):
         raise Malformed(f"there are {len(entries)} replies to {len(orders)} orders")
     decoder = Decoder(envelope, plan, integers)
-    return [
-        unpack_reply(decoder, entry, order, max_samples, norm) for entry, order in zip(entries, orders, strict=True)
+    replies = [
+        unpack_reply(decoder, entry, order, max_samples, norm, least_loss)
+        for entry, order in zip(entries, orders, strict=True)
     ]
+    decoder.nothing_left()
+    return replies
 
 
-def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, norm: float) -> Reply:
+def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, norm: float, least_loss: float) -> Reply:
     check_fields(entry, REPLY_FIELDS, optional=("failure", *TRAINING_FIELDS))
     if entry["work"] != order.work or entry["round"] != order.round:
         raise Malformed(
-            f"the reply is for {entry['work']} in round {entry['round']}, not {order.work} in {order.round}"
+            f"the reply is for {entry['work'][:40]} in round {entry['round']}, not {order.work} in {order.round}"
         )
-    reply = Reply(order.round, order.client, seconds=float(entry["seconds"]), metrics=checked_metrics(entry["metrics"]))
+    metrics = checked_metrics(entry["metrics"], MAX_METRICS + decoder.plan.classes)
+    reply = Reply(order.round, order.client, seconds=float(entry["seconds"]), metrics=metrics)
+    if reply.seconds < 0:
+        raise Malformed(f"it worked for {reply.seconds:g} seconds")
     if "failure" in entry:
         failure = check_fields(entry["failure"], {"kind": (str,), "detail": (str,)})
         kind = failure["kind"] if failure["kind"] in FAILURE_KINDS else "malformed"
-        reply.failure = Failure(kind, failure["detail"][:MAX_TEXT])
+        reply.failure = Failure(kind, printable(failure["detail"]))
         return reply
     if order.work != "train":
         return reply
     check_fields(entry, {**COMMON_FIELDS, **TRAINING_FIELDS})
-    if not 0 <= entry["n"] <= max_samples or entry["steps"] < 0:
-        raise Malformed(
-            f"it counts {entry['n']} samples and {entry['steps']} steps; at the handshake it had {max_samples} samples"
-        )
+    check_counts(entry, decoder.plan, max_samples)
     reply.n, reply.steps, reply.stateful = entry["n"], entry["steps"], entry["stateful"]
     reply.effective_steps = entry["effective_steps"]
-    reply.loss, reply.last = (math.nan if entry[name] is None else entry[name] for name in ("loss", "last"))
+    reply.loss, reply.last = (loss_of(entry[name], least_loss) for name in ("loss", "last"))
     reply.integers = {**order.integers, **decoder.integers(entry["integers"])}
     reply.vector = decoder.vector(entry["vector"], order.vector)
     max_norm = norm * max(1.0, norm_of(order.vector))
     check_norm("the update", reply.vector - order.vector, max_norm)
     reply.client_messages = unpack_messages(decoder, entry["messages"], order, max_norm)
     return reply
+
+
+def check_counts(entry: dict[str, Any], plan: Plan, max_samples: int) -> None:
+    """Samples and steps decide how much a site counts. Neither is more than its data and the plan allow."""
+    n, steps, effective = entry["n"], entry["steps"], entry["effective_steps"]
+    if not 1 <= n <= max_samples:
+        raise Malformed(f"it counts {n} samples; at the handshake it had {max_samples} samples")
+    resampled = any(defines(part, "epoch_indices") for part in plan.method.parts)  # it may repeat samples
+    most = plan.epochs * (n if resampled else math.ceil(n / plan.batch))
+    if not 0 <= steps <= most:
+        raise Malformed(f"it counts {steps} steps; {n} samples give at most {most}")
+    if not any("effective_steps" in part.needs for part in plan.method.parts):
+        return
+    high = effective_steps(steps, plan.momentum)
+    proximal = any(defines(part, "proximal_strength") for part in plan.method.parts)  # it shortens the steps
+    low = 0.0 if proximal else high
+    if steps and (effective is None or effective <= 0 or not low * (1 - SLACK) <= effective <= high * (1 + SLACK)):
+        raise Malformed(f"it counts {effective} effective steps; {steps} steps give {high:g}")
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """What `TrainingStats` counts in so many steps without a proximal term. In closed form: `steps` is a site's claim,
+    and a loop over it would be as long as the site likes."""
+    if momentum >= 1:
+        return steps * (steps + 1) / 2
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def loss_of(value: float | None, least: float) -> float:
+    """A recorded loss. None is a loss that is not finite: the quarantine reports it."""
+    if value is not None and value < least - 1e-5:
+        raise Malformed(f"it reports the loss {value:g}; the run's loss is at least {least:g}")
+    return math.nan if value is None else value
 
 
 def unpack_messages(
@@ -299,8 +248,10 @@ def unpack_messages(
     if unknown := sorted(set(entries) - {part.key for part in plan.method.parts}):
         raise Malformed(f"it has a message of {unknown[0]!r}, which is no part of the method")
     for part in plan.method.parts:
-        if part.key in entries:
-            message = decoder.message(part.uplink, entries[part.key], order.vector)
+        if part.uplink or part.key in entries:
+            message = decoder.message(part.uplink, entries.get(part.key, {}), order.vector)
+            if missing := sorted(set(part.uplink) - set(message)):
+                raise Malformed(f"{part.key}'s {missing[0]!r} is declared and missing")
             server_message = order.server_messages.get(part.key, {})
             messages[part.key] = read(part.key, part.uplink, message, plan, unchanged, server_message)
             for name, value in messages[part.key].items():
@@ -314,9 +265,9 @@ def unchanged(vector: torch.Tensor) -> torch.Tensor:
     return vector
 
 
-def checked_metrics(entry: Any) -> dict[str, dict[str, float]]:
+def checked_metrics(entry: Any, most: int) -> dict[str, dict[str, float]]:
     for data, metrics in entry.items():
-        if data not in ("own", "G") or not isinstance(metrics, dict) or len(metrics) > MAX_METRICS:
+        if data not in ("own", "G") or not isinstance(metrics, dict) or len(metrics) > most:
             raise Malformed(f"it has metrics on {data[:40]!r}, which is not evaluated")
         for name, value in metrics.items():
             if not METRIC_NAME.fullmatch(name) or isinstance(value, bool) or not isinstance(value, (int, float)):
