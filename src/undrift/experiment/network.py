@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -25,26 +26,37 @@ from undrift.round.runtime import cross_entropy
 
 def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
     """(the network as one flat vector with its initial values, its name)."""
-    module, name = build_module(options, federation)
-    flat = flatten(module, chosen_device(options.device), federation, name)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(options.seed, "model"))
+        module, name = build_module(options, federation)
+        flat = flatten(module, chosen_device(options.device), federation, name)  # lazy modules draw here
     if options.init is not None:
         flat.read_state_dict(read_tensors(Path(options.init)))
     return flat, name
 
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
-    """(the module, its name). The initial parameters depend on the seed only."""
-    given = options.model or models.default_for(federation.name, federation.shape)
+    """(the module, its name). The initial parameters depend on the seed only, or are those of the user's module."""
+    given = models.default_for(federation.name, federation.shape) if options.model is None else options.model
     if isinstance(given, nn.Module):
-        return given, type(given).__name__
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(options.seed, "model"))
-        if callable(given):
-            return call_factory(given, federation), getattr(given, "__name__", "model")
-        if ":" in given and "(" not in given:
-            return call_factory(imported(given, "model"), federation), given
-        call = text.parse(given)
-        return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+        return own_copy(given), type(given).__name__
+    if callable(given):
+        return call_factory(given, federation), getattr(given, "__name__", "model")
+    if ":" in given and "(" not in given:
+        return call_factory(imported(given, "model"), federation), given
+    call = text.parse(given)
+    return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """A copy of a user's module. The run trains its module in place, and the next run must start from the user's
+    values again. A factory may return the same module every time, so its modules are copied too."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise BadRequest(
+            f"the model {type(module).__name__} cannot be copied: {error}; give a function that makes it"
+        ) from error
 
 
 def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
@@ -53,7 +65,7 @@ def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Modu
     module = factory(federation.shape, federation.classes) if takes >= 2 else factory()
     if not isinstance(module, nn.Module):
         raise BadRequest(f"the model function returned {type(module).__name__}; it must return a torch.nn.Module")
-    return module
+    return own_copy(module)
 
 
 def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:

@@ -1,0 +1,69 @@
+"""Mistakes that would give a wrong result without a word: each is either harmless or refused before round 0."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import undrift as ud
+
+QUICK = {"rounds": 1, "epochs": 1, "selection": "all", "out": False, "engine": "inline"}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return ud.federate("digits", "iid", 3)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+
+
+# ---- the user's module ---------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_the_module_it_is_given_as_it_is(small):
+    net = Net()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    first = ud.run("fedavg", small, model=net, **QUICK)
+    second = ud.run("fedavg", small, model=net, **QUICK)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert torch.equal(first.vector, second.vector)
+    assert first.model is not net
+    assert first.setup.runtime.model.module is not net
+    assert net.training
+
+
+def test_a_function_that_returns_one_module_again_and_again_starts_every_run_from_it(small):
+    net = Net()
+    first, second = (ud.run("fedavg", small, model=lambda: net, **QUICK).vector for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_every_method_of_a_comparison_starts_from_the_module_as_given(small, tmp_path):
+    net = Net()
+    settings = {name: value for name, value in QUICK.items() if name != "out"}
+    done = ud.compare(
+        ["fedavg", ("fedavg", {"momentum": 0.9})], small, model=net, out=tmp_path / "c", **settings, workers=1
+    )
+    assert done.rows[0]["model_sha256"] == done.rows[1]["model_sha256"]
+
+
+def test_processes_start_from_the_module_as_given(small):
+    net = Net()
+    inline = ud.run("fedavg", small, model=net, **QUICK)
+    processes = ud.run("fedavg", small, model=net, **{**QUICK, "engine": "processes", "workers": 2})
+    assert torch.equal(inline.vector, processes.vector)
+
+
+def test_a_lazy_module_gets_the_same_first_values_in_every_run(small):
+    net = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    first, second = (ud.run("fedavg", small, model=net, **QUICK).vector for _ in range(2))
+    assert torch.equal(first, second)
+    assert isinstance(net[1], nn.LazyLinear)
