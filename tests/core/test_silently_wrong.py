@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import undrift as ud
+from undrift.core.errors import BadRequest
 
 QUICK = {"rounds": 1, "epochs": 1, "selection": "all", "out": False, "engine": "inline"}
 
@@ -67,3 +68,55 @@ def test_a_lazy_module_gets_the_same_first_values_in_every_run(small):
     first, second = (ud.run("fedavg", small, model=net, **QUICK).vector for _ in range(2))
     assert torch.equal(first, second)
     assert isinstance(net[1], nn.LazyLinear)
+
+
+# ---- code that writes into what it is given ------------------------------------------------------------------
+
+
+class Shifts(Net):
+    def forward(self, x):
+        x -= 0.5
+        return super().forward(x)
+
+
+class ShiftsInTraining(Net):
+    def forward(self, x):
+        if self.training:
+            x -= 0.5
+        return super().forward(x)
+
+
+def loss_that_clears(z, y):
+    value = nn.functional.cross_entropy(z, y, reduction="none")
+    y.zero_()
+    return value
+
+
+def metric_that_clears(z, y):
+    z.zero_()
+    return 1.0
+
+
+def metric_that_clears_the_labels(z, y):
+    y.zero_()
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"model": Shifts}, "Shifts"),
+        ({"model": Shifts()}, "Shifts"),
+        ({"model": ShiftsInTraining}, "ShiftsInTraining"),
+        ({"loss": loss_that_clears}, "loss_that_clears"),
+        ({"metrics": metric_that_clears}, "metric_that_clears"),
+        ({"metrics": metric_that_clears_the_labels}, "metric_that_clears_the_labels"),
+    ],
+)
+def test_code_that_overwrites_the_data_is_refused_and_the_data_stay(options, name):
+    federation = ud.federate("digits", "iid", 3)
+    kept = [value.clone() for value in (federation.x, federation.y, federation.test_x, federation.test_y)]
+    with pytest.raises(BadRequest, match=rf"{name} .*in place"):
+        ud.run("fedavg", federation, **QUICK, **options)
+    now = (federation.x, federation.y, federation.test_x, federation.test_y)
+    assert all(torch.equal(*pair) for pair in zip(kept, now))

@@ -13,7 +13,9 @@ from torch import nn
 
 from undrift import models
 from undrift.core import text
+from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
+from undrift.core.in_place import call_on_copies, name_of
 from undrift.core.streams import key
 from undrift.core.text import imported
 from undrift.core.vector import Flat
@@ -83,6 +85,7 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
         raise BadRequest(
             f"the model {name} returns {classes} logits but {federation.name} has {federation.classes} classes; return one per class"
         )
+    try_training(flat, federation)
     return flat
 
 
@@ -91,9 +94,22 @@ class Trial:
 
     def __init__(self, flat: Flat, federation: Federation) -> None:
         flat.module.eval()
+        self.x, self.y = (rows[:2].to(flat.device) for rows in (images.network_input(federation.x), federation.y))
         with torch.no_grad():
-            self.logits = flat(images.network_input(federation.x[:2]).to(flat.device))
-        self.y = federation.y[:2].to(flat.device)
+            self.logits = call_on_copies(f"the model {type(flat.module).__name__}", flat, self.x)
+
+
+def try_training(flat: Flat, federation: Federation) -> None:
+    """A forward pass in training mode, by a copy of the network: a module may do other things there than in evaluation."""
+    twin, x = flat.twin(), images.network_input(federation.x[:2]).to(flat.device)
+    twin.module.train()
+    with deterministic(0), torch.no_grad():
+        try:
+            call_on_copies(f"the model {type(flat.module).__name__}", twin, x)
+        except BadRequest:
+            raise
+        except Exception:
+            return  # it raises again in a client's round, where the error names client and round
 
 
 def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
@@ -102,7 +118,7 @@ def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
         return cross_entropy
     function = imported(given, "loss") if isinstance(given, str) else given
     with torch.no_grad():
-        value = function(trial.logits, trial.y)
+        value = call_on_copies(f"the loss {name_of(function)}", function, trial.logits, trial.y)
     if not isinstance(value, torch.Tensor) or value.shape != (len(trial.y),):
         raise BadRequest("the loss must return one number per sample; use reduction='none'")
     return function
