@@ -27,15 +27,19 @@ def run(
     """Run one method on the built-in data or on your own."""
     from undrift.cli.progress import Progress
     from undrift.engine.spawn import start_workers, stop_workers
+    from undrift.experiment.agreement import check_repeated
     from undrift.experiment.run_toml import read_toml
 
     table = {}
     if file is not None:
-        table = read_toml(Path(file) / "run.toml" if Path(file).is_dir() else Path(file))
+        path = Path(file) / "run.toml" if Path(file).is_dir() else Path(file)
+        table = read_toml(path)
         if any(isinstance(v, str) and v.startswith("object:") for v in table.values()) or any(
             ".object:" in part for part in table.get("parts", [])
         ):
             raise BadRequest(f"{file} has objects that text cannot name; repeat the run in Python with ud.run(…)")
+        if "method" not in given:
+            check_repeated(table, path)
     if "method" in given:
         table.pop("parts", None)
     if "selection" in given:

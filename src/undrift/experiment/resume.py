@@ -9,6 +9,7 @@ from typing import Any
 
 import undrift
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment.agreement import check_resumed
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
 from undrift.experiment.options import from_keywords
@@ -94,6 +95,8 @@ def rebuild_setup(
         from undrift.deploy.server import known_federation
 
         federation = known_federation(folder)
+    if method is None:
+        check_resumed(table, folder / "run.toml")
     parts = table.pop("parts", None)
     given = {
         **(overrides or {}),

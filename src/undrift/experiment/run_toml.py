@@ -16,6 +16,7 @@ import torch
 
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.agreement import method_digest
 from undrift.experiment.options import FIELDS, HINTS
 from undrift.experiment.setup import Setup
 from undrift.methods.naming import part_tables
@@ -73,6 +74,7 @@ def provenance(setup: Setup) -> dict[str, Any]:
         "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
         "layout": setup.plan.layout.signature, "dealt": setup.federation.provenance(),
+        "method": method_digest(setup.method.name, [part_text(part) for part in setup.method.parts]),
         "environment": {
             name: os.environ[name]
             for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
