@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 import torch
 from torch import nn
@@ -120,3 +122,61 @@ def test_code_that_overwrites_the_data_is_refused_and_the_data_stay(options, nam
         ud.run("fedavg", federation, **QUICK, **options)
     now = (federation.x, federation.y, federation.test_x, federation.test_y)
     assert all(torch.equal(*pair) for pair in zip(kept, now))
+
+
+# ---- options that would have no effect -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": "symmetric(0.9)"},
+        {"partition": "dirichlet(0.1)"},
+        {"domains": "identity+inverted"},
+        {"validation": 0.2},
+        {"data": "blobs"},
+        {"clients": 30},
+        {"proxy": 0.1},
+        {"data_seed": 7},
+    ],
+)
+def test_an_option_that_makes_a_federation_is_refused_beside_one(small, tmp_path, options):
+    (name,) = options
+    with pytest.raises(BadRequest, match=rf"{name}=.*ud\.federate"):
+        ud.run("fedavg", small, **QUICK, **options)
+    settings = {**QUICK, "out": tmp_path / "c"}
+    with pytest.raises(BadRequest, match=rf"{name}=.*ud\.federate"):
+        ud.compare(["fedavg"], small, **settings, **options)
+    with pytest.raises(BadRequest, match=rf"{name}=.*ud\.federate"):
+        ud.compare([("fedavg", options)], small, **settings)
+
+
+def test_options_that_say_what_the_federation_is_are_taken(tmp_path):
+    federation = ud.federate("digits", "iid", 3, validation=0.2, seed=4, noise="symmetric(0.1)")
+    settings = {**QUICK, "out": tmp_path / "run"}
+    options = {"clients": 3, "partition": "iid", "data_seed": 4, "noise": "symmetric(0.1)", "validation": 0.2}
+    ud.run("fedavg", federation, **settings, **options)
+    assert ud.run("fedavg", federation, **QUICK, stop_at=0.9).setup.options.validation == 0.2
+
+
+def test_the_run_toml_of_own_clients_records_no_partition(tmp_path):
+    clients = [(torch.randn(8, 4), torch.arange(8) % 2) for _ in range(3)]
+    federation = ud.Federation.from_clients(clients)
+    ud.run("fedavg", federation, **{**QUICK, "out": tmp_path / "run"})
+    table = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    assert "partition" not in table
+    assert table["clients"] == 3
+    assert ud.resume(tmp_path / "run", rounds=2, federation=federation).summary["rounds"] == 2
+
+
+# ---- grids ---------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_needs_a_federation_with_validation_data(small, tmp_path):
+    settings = {**QUICK, "out": tmp_path / "c"}
+    grid = {"lr": [1e-9, 0.05]}
+    for options in ({"validation": 0.2}, {}):
+        with pytest.raises(BadRequest, match="validation"):
+            ud.compare(["fedavg"], small, grid=grid, **settings, **options)
+    done = ud.compare(["fedavg"], ud.federate("digits", "iid", 3, validation=0.2), grid=grid, **settings)
+    assert done.rows[0]["chosen"] == {"lr": 0.05}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.given import with_given
 from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
@@ -64,6 +65,9 @@ def compare(
         MethodEntry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else MethodEntry(m)
         for m in methods
     ]
+    options = with_given(options, federation)
+    for entry in entries:
+        with_given(entry.own_options, federation)
     comparison = plan_comparison(entries, options, seeds, repeat, grid or {})
     if federation is not None and len({data_seed for _, data_seed in comparison.seeds}) > 1:
         raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")

@@ -103,7 +103,7 @@ class Federations:
 def run_task(task: Task, folder: Path, federation: Federation, callback: RunCallback) -> Row:
     """Start a run, or resume it where it has a checkpoint. Returns its row."""
     from undrift.experiment.resume import resume
-    from undrift.experiment.runner import run
+    from undrift.experiment.runner import run_options
 
     place = folder / task.name
     try:
@@ -111,7 +111,8 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
             method = None if isinstance(task.method, str) else task.method
             result = resume(place, federation=federation, callback=callback, method=method)
         else:
-            result = run(task.method, federation, callback=callback, out=str(place), **{"force": True, **task.settings})
+            settings = {"force": True, **task.settings, "method": task.method, "out": str(place)}
+            result = run_options(from_keywords(settings), federation, callback)
     except (RunFailed, BadRequest) as error:
         return failed_row(task, place, str(error))
     return {**result.summary, "times": seconds_per_round(result.rows), **task.row}
