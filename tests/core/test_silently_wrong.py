@@ -10,6 +10,7 @@ from torch import nn
 
 import undrift as ud
 from undrift.core.errors import BadRequest
+from undrift.experiment.callback import RunCallback
 
 QUICK = {"rounds": 1, "epochs": 1, "selection": "all", "out": False, "engine": "inline"}
 
@@ -180,3 +181,24 @@ def test_a_grid_needs_a_federation_with_validation_data(small, tmp_path):
             ud.compare(["fedavg"], small, grid=grid, **settings, **options)
     done = ud.compare(["fedavg"], ud.federate("digits", "iid", 3, validation=0.2), grid=grid, **settings)
     assert done.rows[0]["chosen"] == {"lr": 0.05}
+
+
+# ---- folders -------------------------------------------------------------------------------------------------
+
+
+def test_force_does_not_move_a_live_run_aside(small, tmp_path):
+    settings = {**QUICK, "out": tmp_path / "run"}
+
+    class Intruder(RunCallback):
+        said = ""
+
+        def on_round(self, *about):
+            with pytest.raises(BadRequest, match="in use") as refused:
+                ud.run("fedavg", small, **settings, force=True)
+            self.said = str(refused.value)
+
+    intruder = Intruder()
+    ud.run("fedavg", small, callback=intruder, **settings)
+    assert "wait for it or stop it" in intruder.said
+    ud.run("fedavg", small, **settings, force=True)  # it has ended
+    assert (tmp_path / "run.old-1" / "run.toml").exists()
