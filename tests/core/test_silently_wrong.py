@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 import undrift as ud
+from undrift.cli.compare import read_grid
 from undrift.core.errors import BadRequest
 from undrift.experiment.callback import RunCallback
+from undrift.experiment.options import HINTS, from_keywords
 
 QUICK = {"rounds": 1, "epochs": 1, "selection": "all", "out": False, "engine": "inline"}
 
@@ -181,6 +183,26 @@ def test_a_grid_needs_a_federation_with_validation_data(small, tmp_path):
             ud.compare(["fedavg"], small, grid=grid, **settings, **options)
     done = ud.compare(["fedavg"], ud.federate("digits", "iid", 3, validation=0.2), grid=grid, **settings)
     assert done.rows[0]["chosen"] == {"lr": 0.05}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "seed", "data_seed"],
+)
+def test_a_grid_does_not_choose_the_easiest_federation(key, tmp_path):
+    with pytest.raises(BadRequest, match=f"--grid {key} would choose"):
+        ud.compare(["fedavg"], grid={key: [2, 3]}, validation=0.2, **{**QUICK, "out": tmp_path / "c"})
+
+
+def test_a_grid_option_given_twice_has_the_values_of_both():
+    assert read_grid(["lr=0.1,0.3", "lr=0.2,0.1", "epochs=1"]) == {"lr": [0.1, 0.3, 0.2], "epochs": [1]}
+
+
+@pytest.mark.parametrize("name", [name for name, hint in HINTS.items() if hint is bool])
+@pytest.mark.parametrize("value", ["false", 0, None])
+def test_what_is_no_bool_is_refused(name, value):
+    with pytest.raises(BadRequest, match=f"{name} must be True or False"):
+        from_keywords({name: value})
 
 
 # ---- folders -------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def found_again(
 
 
 def read_grid(words: list[str]) -> dict[str, list[Any]]:
-    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}"""
+    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}. Values of an option that is given twice are joined."""
     grid: dict[str, list[Any]] = {}
     for word in (one for text in words for one in text.split()):
         key, equals, values = word.partition("=")
@@ -98,7 +98,8 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
             raise BadRequest(f"--grid must be name=value,value, not {word!r}")
         if key not in FIELDS:
             raise unknown("option for --grid", key, FIELDS)
-        grid[key] = [read_one(key, value) for value in values.split(",") if value]
+        more = [read_one(key, value) for value in values.split(",") if value]
+        grid[key] = list(dict.fromkeys([*grid.get(key, []), *more]))
     return grid
 
 
