@@ -224,3 +224,59 @@ def test_force_does_not_move_a_live_run_aside(small, tmp_path):
     assert "wait for it or stop it" in intruder.said
     ud.run("fedavg", small, **settings, force=True)  # it has ended
     assert (tmp_path / "run.old-1" / "run.toml").exists()
+
+
+# ---- what a module remembers between calls -------------------------------------------------------------------
+
+
+class Forgetful(Net):
+    """Scales its output by a buffer that is not in the state dict and grows with every call."""
+
+    def __init__(self, first=1.0):
+        super().__init__()
+        self.register_buffer("scale", None if first is None else torch.tensor(first), persistent=False)
+
+    def forward(self, x):
+        self.scale = torch.tensor(1.1) if self.scale is None else self.scale * 1.1
+        return super().forward(x) * self.scale
+
+
+class InPlace(Forgetful):
+    def forward(self, x):
+        self.scale.mul_(1.1)
+        return Net.forward(self, x) * self.scale
+
+
+class Counts(Net):
+    """The same with an attribute, which nothing can reset."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return super().forward(x) / (1 + self.calls)
+
+
+class CountsForItself(Net):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("model", [Forgetful, lambda: Forgetful(None), InPlace])
+def test_buffers_outside_the_state_dict_do_not_depend_on_the_workers(small, model):
+    inline, two = (
+        ud.run("fedavg", small, model=model, **{**QUICK, "rounds": 2, "engine": engine, "workers": 2})
+        for engine in ("inline", "processes")
+    )
+    assert torch.equal(inline.vector, two.vector)
+    assert inline.summary["stages"] == two.summary["stages"]
+
+
+def test_a_module_whose_output_depends_on_its_calls_is_refused(small):
+    with pytest.raises(BadRequest, match="the model Counts gives different outputs"):
+        ud.run("fedavg", small, model=Counts, **QUICK)
+    ud.run("fedavg", small, model=CountsForItself, **QUICK)
+    ud.run("fedavg", small, model=nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)), **QUICK)

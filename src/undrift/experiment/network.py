@@ -100,16 +100,26 @@ class Trial:
 
 
 def try_training(flat: Flat, federation: Federation) -> None:
-    """A forward pass in training mode, by a copy of the network: a module may do other things there than in evaluation."""
+    """Two forward passes in training mode, by a copy of the network: a module may do other things there than in
+    evaluation. Equal weights, samples and random numbers must give equal outputs. A module that counts its calls in an
+    attribute, or draws from another generator than torch's, gives results that depend on the number of workers."""
     twin, x = flat.twin(), images.network_input(federation.x[:2]).to(flat.device)
-    twin.module.train()
-    with deterministic(0), torch.no_grad():
-        try:
-            call_on_copies(f"the model {type(flat.module).__name__}", twin, x)
-        except BadRequest:
-            raise
-        except Exception:
-            return  # it raises again in a client's round, where the error names client and round
+    name, outputs = f"the model {type(flat.module).__name__}", list[torch.Tensor]()
+    for _ in range(2):
+        twin.load(flat.vector, flat.integers())
+        twin.module.train()
+        with deterministic(0), torch.no_grad():
+            try:
+                outputs.append(call_on_copies(name, twin, x))
+            except BadRequest:
+                raise
+            except Exception:
+                return  # it raises again in a client's round, where the error names client and round
+    if flat.device.type == "cpu" and not torch.equal(*(output.nan_to_num() for output in outputs)):
+        raise BadRequest(
+            f"{name} gives different outputs for the same weights, samples and random numbers; keep what changes "
+            "between calls in a registered buffer, and draw with torch"
+        )
 
 
 def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
