@@ -61,13 +61,14 @@ def about_of(path: Path) -> dict[str, Any]:
 def same_names(table: Mapping[str, Any]) -> bool:
     """Whether the method's text names the parts that are listed, whatever their parameters."""
     from undrift.experiment.setup import split_axis
-    from undrift.methods.naming import method
+    from undrift.methods.naming import method, part
 
+    listed = {(built.axis, built.name) for built in (part(*split_axis(text)) for text in table["parts"])}
     try:
-        named = {(part.axis, part.name) for part in method(str(table.get("method", "fedavg"))).parts}
+        named = {(built.axis, built.name) for built in method(str(table.get("method", "fedavg"))).parts}
     except BadRequest:
         return False
-    return named == {(axis, call.name) for axis, call in map(split_axis, table["parts"])}
+    return named == listed
 
 
 def texts(setup: Setup) -> list[str]:

@@ -21,6 +21,8 @@ def with_given(keywords: Mapping[str, Any], federation: Federation | None) -> di
         return dict(keywords)
     texts = as_texts(*(keywords.get(name) for name in ("data", "partition", "clients", "noise", "domains")))
     facts = {"clients": len(federation.shards), "validation": federation.validation, "data_seed": federation.seed}
+    facts |= {} if len(federation.proxy_rows) else {"proxy": 0}
+    facts |= {} if federation.unseen else {"unseen": 0}
     facts |= federation.spec or {}
     for name in FEDERATION_OPTIONS:
         value = texts.get(name, keywords.get(name))
