@@ -5,12 +5,15 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from undrift.cli.settings import with_options
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
+
+if TYPE_CHECKING:
+    from undrift.experiment.result import Result
 
 
 def add(app: typer.Typer) -> None:
@@ -59,6 +62,15 @@ def run(
         progress.end()
         stop_workers(started or [])
     show(result.summary, json, quiet)
+    refuse_nothing_learned(result)
+
+
+def refuse_nothing_learned(result: Result) -> None:
+    """Exit with 1 if no client's training was used: the numbers above are those of the initial model."""
+    from undrift.experiment.summary import nothing_learned
+
+    if sentence := nothing_learned(result.rows):
+        raise RunFailed(sentence)
 
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:

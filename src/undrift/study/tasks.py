@@ -104,6 +104,7 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
     """Start a run, or resume it where it has a checkpoint. Returns its row."""
     from undrift.experiment.resume import resume
     from undrift.experiment.runner import run_options
+    from undrift.experiment.summary import nothing_learned
 
     place = folder / task.name
     try:
@@ -115,6 +116,8 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
             result = run_options(from_keywords(settings), federation, callback)
     except (RunFailed, BadRequest) as error:
         return failed_row(task, place, str(error))
+    if lost := nothing_learned(result.rows):  # its accuracy would be that of the initial model
+        return failed_row(task, place, lost)
     return {**result.summary, "times": seconds_per_round(result.rows), **task.row}
 
 
