@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from undrift.cli.settings import flag, read, read_one, with_options
-from undrift.core.errors import BadRequest, unknown
+from undrift.core.errors import BadRequest, RunFailed, unknown
 from undrift.experiment.options import FIELDS
 
 if TYPE_CHECKING:
@@ -53,8 +53,15 @@ def compare(
         folder = comparison_folder(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
     present(done, json, quiet)
-    if any("failed" in row for row in done.rows):
-        raise typer.Exit(1)
+    refuse_failed(done.rows)
+
+
+def refuse_failed(rows: list[dict[str, Any]]) -> None:
+    """Exit with 1 and a sentence if a run failed."""
+    failed = [row for row in rows if "failed" in row]
+    if failed:
+        count = "every run" if len(failed) == len(rows) else f"{len(failed)} of {len(rows)} runs"
+        raise RunFailed(f"{count} failed; the first one: {failed[0]['failed']}")
 
 
 def found_again(
@@ -89,7 +96,7 @@ def found_again(
 
 
 def read_grid(words: list[str]) -> dict[str, list[Any]]:
-    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}"""
+    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}. Values of an option that is given twice are joined."""
     grid: dict[str, list[Any]] = {}
     for word in (one for text in words for one in text.split()):
         key, equals, values = word.partition("=")
@@ -98,7 +105,8 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
             raise BadRequest(f"--grid must be name=value,value, not {word!r}")
         if key not in FIELDS:
             raise unknown("option for --grid", key, FIELDS)
-        grid[key] = [read_one(key, value) for value in values.split(",") if value]
+        more = [read_one(key, value) for value in values.split(",") if value]
+        grid[key] = list(dict.fromkeys([*grid.get(key, []), *more]))
     return grid
 
 

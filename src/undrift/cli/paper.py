@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from undrift.cli.compare import refuse_failed
 from undrift.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ def run(
     finally:
         board.end()
     present(asked, rows, took, folder, json, quiet)
-    if any("failed" in one for one in rows):
-        raise typer.Exit(1)
+    refuse_failed(rows)
 
 
 def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from undrift.cli.run import show
+from undrift.cli.run import refuse_nothing_learned, show
 from undrift.core.errors import BadRequest
 
 
@@ -45,6 +45,7 @@ def resume(
                 f"{run} is finished: {before.server_state.round} rounds; --rounds N continues it to N", file=sys.stderr
             )
         show(before.summary, json, quiet)
+        refuse_nothing_learned(before)
         return
     if more is not None and more > planned and not quiet:
         print("the method's schedules stay as they were at the start of the run", file=sys.stderr)
@@ -54,3 +55,4 @@ def resume(
     finally:
         progress.end()
     show(result.summary, json, quiet)
+    refuse_nothing_learned(result)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from undrift.cli.settings import with_options
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
+
+if TYPE_CHECKING:
+    from undrift.experiment.result import Result
 
 
 def add(app: typer.Typer) -> None:
@@ -27,15 +30,19 @@ def run(
     """Run one method on the built-in data or on your own."""
     from undrift.cli.progress import Progress
     from undrift.engine.spawn import start_workers, stop_workers
+    from undrift.experiment.agreement import check_repeated
     from undrift.experiment.run_toml import read_toml
 
     table = {}
     if file is not None:
-        table = read_toml(Path(file) / "run.toml" if Path(file).is_dir() else Path(file))
+        path = Path(file) / "run.toml" if Path(file).is_dir() else Path(file)
+        table = read_toml(path)
         if any(isinstance(v, str) and v.startswith("object:") for v in table.values()) or any(
             ".object:" in part for part in table.get("parts", [])
         ):
             raise BadRequest(f"{file} has objects that text cannot name; repeat the run in Python with ud.run(…)")
+        if "method" not in given:
+            check_repeated(table, path)
     if "method" in given:
         table.pop("parts", None)
     if "selection" in given:
@@ -55,6 +62,15 @@ def run(
         progress.end()
         stop_workers(started or [])
     show(result.summary, json, quiet)
+    refuse_nothing_learned(result)
+
+
+def refuse_nothing_learned(result: Result) -> None:
+    """Exit with 1 if no client's training was used: the numbers above are those of the initial model."""
+    from undrift.experiment.summary import nothing_learned
+
+    if sentence := nothing_learned(result.rows):
+        raise RunFailed(sentence)
 
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from undrift.core.dry_run import dry_run
 from undrift.core.errors import BadRequest
 
 Integers = dict[str, torch.Tensor]
 View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
-NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Flat:
 
     def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
+        self._scratch = scratch_buffers(self.module)
         modules, norms, head, batchnorm_needs_two = dry_run(self.module, sample.to(device))
         notes: list[str] = []
         parameters = [(n, p) for n, p in self.module.named_parameters()]
@@ -140,7 +141,11 @@ class Flat:
         return self.vector.device
 
     def load(self, vector: torch.Tensor, integers: Integers | None = None) -> None:
+        """Take the values of a vector. Buffers outside the state dict get their initial values: they are not sent, so
+        what an earlier client left in them would depend on which worker trained it."""
         self.vector.copy_(vector)
+        for path, name, value in self._scratch:
+            put_back(self.module.get_submodule(path)._buffers, name, value)
         for name, value in (integers or {}).items():
             self._integers[name].copy_(value)
 
@@ -211,7 +216,7 @@ class Flat:
                 other._views.append(tied(owners, entry, view))
         other.parameters = [parameters[e.name] for e in self.layout.entries if e.kind == "parameter"]
         other._integers = {name: dict(module.named_buffers())[name] for name in self.layout.integers}
-        other._catch, other.features = None, None
+        other._catch, other.features, other._scratch = None, None, self._scratch
         other.load(self.vector, self.integers())
         return other
 
@@ -261,43 +266,20 @@ def persistent_buffers(module: nn.Module) -> tuple[list[tuple[str, torch.Tensor]
     return floating, integer
 
 
-def dry_run(
-    module: nn.Module, sample: torch.Tensor
-) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
-    """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
-    batch of one sample would leave BatchNorm with a single value per channel."""
-    order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
-    batchnorm_needs_two = False
+def scratch_buffers(module: nn.Module) -> list[tuple[str, str, torch.Tensor | None]]:
+    """(module, name, initial value) of the buffers that are not in the state dict."""
+    return [
+        (path, name, None if buffer is None else buffer.detach().clone())
+        for path, owner in module.named_modules()
+        for name, buffer in owner._buffers.items()
+        if name in owner._non_persistent_buffers_set and not nn.parameter.is_lazy(buffer)
+    ]
 
-    def seen(name: str) -> Any:
-        def hook(child: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-            nonlocal batchnorm_needs_two
-            order.append((name, child, out if isinstance(out, torch.Tensor) else None))
-            if isinstance(child, nn.modules.batchnorm._BatchNorm) and args[0].numel() == len(args[0]) * args[0].size(1):
-                batchnorm_needs_two = True
 
-        return hook
-
-    leaves = [(n, m) for n, m in module.named_modules() if not any(True for _ in m.children())]
-    handles = [leaf.register_forward_hook(seen(name)) for name, leaf in leaves]
-    was_training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            out = module(torch.nan_to_num(sample))  # NaN equals nothing, and no head would be found
-    finally:
-        for handle in handles:
-            handle.remove()
-        module.train(was_training)
-    logits = out if isinstance(out, torch.Tensor) else getattr(out, "logits", None)
-    if not isinstance(logits, torch.Tensor):
-        raise BadRequest("the model must return a tensor of logits, or an object that has them as .logits")
-    head = None
-    for name, child, value in reversed(order):
-        linear = isinstance(child, nn.Linear) or (isinstance(child, nn.Conv2d) and child.kernel_size == (1, 1))
-        if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
-            if torch.equal(value.flatten(1), logits.flatten(1)):
-                head = name
-            break
-    norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))
-    return tuple((name, type(child).__name__) for name, child, _ in order), norms, head, batchnorm_needs_two
+def put_back(buffers: dict[str, torch.Tensor | None], name: str, value: torch.Tensor | None) -> None:
+    """Give a buffer its initial value. It is written in place where it can be: modules may share it."""
+    now = buffers[name]
+    if value is None or now is None or now.shape != value.shape or now.dtype != value.dtype or now.requires_grad:
+        buffers[name] = None if value is None else value.clone()
+    else:
+        now.copy_(value)

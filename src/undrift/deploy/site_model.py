@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,9 @@ class SiteModel:
         shape = tuple(self.about["shape"])
         rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
         placeholder = Federation("site", rows, rows, [], self.about["labels"])
-        made, _ = build_module(from_keywords({"model": self.about["model"]}), placeholder)
-        module = copy.deepcopy(made)
-        module(images.network_input(rows[0]))  # lazy layers get their shapes
+        with torch.random.fork_rng(devices=[]):  # the initial values are overwritten below
+            module, _ = build_module(from_keywords({"model": self.about["model"]}), placeholder)
+            module(images.network_input(rows[0]))  # lazy layers get their shapes
         module.load_state_dict(read_tensors(self.folder / name))
         return module.eval()
 

@@ -9,6 +9,7 @@ import torch
 
 from undrift import data
 from undrift.core.errors import BadRequest
+from undrift.core.in_place import call_on_copies
 from undrift.core.text import imported
 from undrift.evaluate.diagnose import NO_MODEL_NEEDED, Diagnostic, named
 from undrift.evaluate.metrics import MetricFunction, metrics
@@ -32,7 +33,9 @@ def own_metrics(given: Any, logits: torch.Tensor, y: torch.Tensor, classes: int)
         if name in ours:
             raise BadRequest(f"the metric {name} is one of Undrift's own; give yours another name")
         try:
-            float(function(logits, y))
+            float(call_on_copies(f"the metric {name}", function, logits, y))
+        except BadRequest:
+            raise
         except Exception as error:
             raise BadRequest(f"the metric {name} must give one number for (logits, y): {error}") from None
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
+from undrift.store.run_store import locked
 
 
 def find_folder(run: str | Path) -> Path:
@@ -43,6 +45,7 @@ def claim_folder(options: Options, setup: Setup) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not options.force:
             raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old run aside")
+        refuse_in_use(folder)
         folder.rename(free_name(folder.with_name(folder.name + ".old")))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +56,12 @@ def claim_folder(options: Options, setup: Setup) -> Path:
             folder.rmdir()
         raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
     return folder
+
+
+def refuse_in_use(folder: Path) -> None:
+    """Refuse a folder whose run is live: its process would go on writing into the folder that was moved aside."""
+    if (folder / "lock").is_file():
+        os.close(locked(folder))
 
 
 def free_name(folder: Path) -> Path:

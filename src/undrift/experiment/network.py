@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ from torch import nn
 
 from undrift import models
 from undrift.core import text
+from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
+from undrift.core.in_place import call_on_copies, name_of
 from undrift.core.streams import key
 from undrift.core.text import imported
 from undrift.core.vector import Flat
@@ -25,26 +28,37 @@ from undrift.round.runtime import cross_entropy
 
 def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
     """(the network as one flat vector with its initial values, its name)."""
-    module, name = build_module(options, federation)
-    flat = flatten(module, chosen_device(options.device), federation, name)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(options.seed, "model"))
+        module, name = build_module(options, federation)
+        flat = flatten(module, chosen_device(options.device), federation, name)  # lazy modules draw here
     if options.init is not None:
         flat.read_state_dict(read_tensors(Path(options.init)))
     return flat, name
 
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
-    """(the module, its name). The initial parameters depend on the seed only."""
-    given = options.model or models.default_for(federation.name, federation.shape)
+    """(the module, its name). The initial parameters depend on the seed only, or are those of the user's module."""
+    given = models.default_for(federation.name, federation.shape) if options.model is None else options.model
     if isinstance(given, nn.Module):
-        return given, type(given).__name__
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(options.seed, "model"))
-        if callable(given):
-            return call_factory(given, federation), getattr(given, "__name__", "model")
-        if ":" in given and "(" not in given:
-            return call_factory(imported(given, "model"), federation), given
-        call = text.parse(given)
-        return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+        return own_copy(given), type(given).__name__
+    if callable(given):
+        return call_factory(given, federation), getattr(given, "__name__", "model")
+    if ":" in given and "(" not in given:
+        return call_factory(imported(given, "model"), federation), given
+    call = text.parse(given)
+    return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """A copy of a user's module. The run trains its module in place, and the next run must start from the user's
+    values again. A factory may return the same module every time, so its modules are copied too."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise BadRequest(
+            f"the model {type(module).__name__} cannot be copied: {error}; give a function that makes it"
+        ) from error
 
 
 def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
@@ -53,7 +67,7 @@ def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Modu
     module = factory(federation.shape, federation.classes) if takes >= 2 else factory()
     if not isinstance(module, nn.Module):
         raise BadRequest(f"the model function returned {type(module).__name__}; it must return a torch.nn.Module")
-    return module
+    return own_copy(module)
 
 
 def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
@@ -71,6 +85,7 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
         raise BadRequest(
             f"the model {name} returns {classes} logits but {federation.name} has {federation.classes} classes; return one per class"
         )
+    try_training(flat, federation)
     return flat
 
 
@@ -79,9 +94,32 @@ class Trial:
 
     def __init__(self, flat: Flat, federation: Federation) -> None:
         flat.module.eval()
+        self.x, self.y = (rows[:2].to(flat.device) for rows in (images.network_input(federation.x), federation.y))
         with torch.no_grad():
-            self.logits = flat(images.network_input(federation.x[:2]).to(flat.device))
-        self.y = federation.y[:2].to(flat.device)
+            self.logits = call_on_copies(f"the model {type(flat.module).__name__}", flat, self.x)
+
+
+def try_training(flat: Flat, federation: Federation) -> None:
+    """Two forward passes in training mode, by a copy of the network: a module may do other things there than in
+    evaluation. Equal weights, samples and random numbers must give equal outputs. A module that counts its calls in an
+    attribute, or draws from another generator than torch's, gives results that depend on the number of workers."""
+    twin, x = flat.twin(), images.network_input(federation.x[:2]).to(flat.device)
+    name, outputs = f"the model {type(flat.module).__name__}", list[torch.Tensor]()
+    for _ in range(2):
+        twin.load(flat.vector, flat.integers())
+        twin.module.train()
+        with deterministic(0), torch.no_grad():
+            try:
+                outputs.append(call_on_copies(name, twin, x))
+            except BadRequest:
+                raise
+            except Exception:
+                return  # it raises again in a client's round, where the error names client and round
+    if flat.device.type == "cpu" and not torch.equal(*(output.nan_to_num() for output in outputs)):
+        raise BadRequest(
+            f"{name} gives different outputs for the same weights, samples and random numbers; keep what changes "
+            "between calls in a registered buffer, and draw with torch"
+        )
 
 
 def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
@@ -90,7 +128,7 @@ def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
         return cross_entropy
     function = imported(given, "loss") if isinstance(given, str) else given
     with torch.no_grad():
-        value = function(trial.logits, trial.y)
+        value = call_on_copies(f"the loss {name_of(function)}", function, trial.logits, trial.y)
     if not isinstance(value, torch.Tensor) or value.shape != (len(trial.y),):
         raise BadRequest("the loss must return one number per sample; use reduction='none'")
     return function

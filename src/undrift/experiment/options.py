@@ -94,6 +94,9 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise BadRequest(f"--{name.replace('_', '-')} must be a whole number of at least {least}, not {value}")
+        for name in ("persist_momentum", "tolerate", "force"):
+            if not isinstance(getattr(self, name), bool):  # the text "false" would count as true
+                raise BadRequest(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name in ("lr", "lr_decay"):
             self._number(name, lambda v: v > 0, "a finite number above 0")
         for name in ("weight_decay",):

@@ -9,11 +9,12 @@ from typing import Any
 
 import undrift
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment.agreement import check_resumed
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Result
-from undrift.experiment.run_toml import part_text, read_toml
+from undrift.experiment.run_toml import part_text, read_toml, record_rounds
 from undrift.experiment.runner import execute
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
@@ -70,6 +71,8 @@ def resume(
         for sentence in fallbacks:
             store.record.event(server_state.round, None, "fallback", sentence)
         if server_state.round < setup.plan.rounds:
+            if rounds is not None:
+                record_rounds(folder / "run.toml", rounds)
             store.record.event(
                 server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
             )
@@ -94,6 +97,8 @@ def rebuild_setup(
         from undrift.deploy.server import known_federation
 
         federation = known_federation(folder)
+    if method is None:
+        check_resumed(table, folder / "run.toml")
     parts = table.pop("parts", None)
     given = {
         **(overrides or {}),

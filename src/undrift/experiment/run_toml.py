@@ -16,10 +16,12 @@ import torch
 
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.agreement import method_digest
 from undrift.experiment.options import FIELDS, HINTS
 from undrift.experiment.setup import Setup
 from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
+from undrift.store.run_store import written
 
 
 def option_values(setup: Setup) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def option_values(setup: Setup) -> dict[str, Any]:
         values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
+        values.update(dict.fromkeys(("partition", "noise", "domains", "proxy")))  # not made from these options
     values["parts"] = [part_text(part) for part in setup.method.parts]
     return values
 
@@ -73,6 +76,7 @@ def provenance(setup: Setup) -> dict[str, Any]:
         "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
         "layout": setup.plan.layout.signature, "dealt": setup.federation.provenance(),
+        "method": method_digest(setup.method.name, [part_text(part) for part in setup.method.parts]),
         "environment": {
             name: os.environ[name]
             for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
@@ -120,6 +124,12 @@ def has_type(value: Any, hint: Any) -> bool:
 def write_toml(path: Path, values: dict[str, Any], about: dict[str, Any]) -> None:
     table = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
     path.write_text(tomli_w.dumps({**table, "about": about}))
+
+
+def record_rounds(path: Path, rounds: int) -> None:
+    """Write a new total of rounds into a run.toml, before the first of them: a run that is stopped keeps its goal."""
+    table = tomllib.loads(path.read_text())
+    written(path, tomli_w.dumps({**table, "rounds": rounds}).encode())
 
 
 assert set(FIELDS) >= set(AXIS_OPTIONS)

@@ -16,7 +16,8 @@ from undrift.engine.spawn import Worker
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.engines import engine_for
 from undrift.experiment.folders import claim_folder
-from undrift.experiment.options import from_keywords
+from undrift.experiment.given import with_given
+from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.result import Result
 from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
@@ -50,7 +51,19 @@ def run(
     >>> sorted(result.summary)[:3]
     ['accuracy', 'failures', 'method']
     """
-    options = from_keywords({"method": method, **keywords})
+    options = from_keywords({"method": method, **with_given(keywords, federation)})
+    return run_options(options, federation, callback, parts, checkpoint_every, started)
+
+
+def run_options(
+    options: Options,
+    federation: Federation | None = None,
+    callback: RunCallback | None = None,
+    parts: list[str] | None = None,
+    checkpoint_every: int | None = None,
+    started: list[Worker] | Engine | None = None,
+) -> Result:
+    """`run` without the check that the options ask for no other federation: a study builds it from the same options."""
     setup = prepare(options, federation, parts)
     folder = None if options.out is False else claim_folder(options, setup)
     store = RunStore(folder, int(options.memory * 10**9), checkpoint_every)

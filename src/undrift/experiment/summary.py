@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,22 @@ def summary(
         "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
         "model_sha256": sha256(evaluated),
     }
+
+
+def nothing_learned(query: Callable[..., list[tuple[Any, ...]]]) -> str | None:
+    """One sentence if every client was left out in every round, so that the model is the initial one. None otherwise."""
+    orders, rounds = query("SELECT COALESCE(SUM(json_array_length(cohort)), 0), COUNT(*) FROM rounds")[0]
+    places = ",".join("?" * len(NOT_FAILURES))
+    lost = query(
+        f"SELECT DISTINCT round, client FROM events WHERE client IS NOT NULL AND kind NOT IN ({places})", NOT_FAILURES
+    )
+    if not orders or len(lost) < orders:
+        return None
+    kind, detail = query("SELECT kind, detail FROM events WHERE client IS NOT NULL ORDER BY round, client LIMIT 1")[0]
+    return (
+        f"every client was left out in all {rounds} rounds, so the model is still the initial one; the first one because "
+        f"of {kind}: {detail}"
+    )
 
 
 def sha256(vector: torch.Tensor) -> str:

@@ -55,13 +55,11 @@ def from_clients(
     if not xs:
         raise BadRequest("a federation needs at least one client")
     y, test_y = torch.cat(ys), torch.cat(test_ys)
-    lowest, highest = (int(value) for value in torch.cat([y, test_y]).aminmax())
-    classes = len(labels) if labels else highest + 1
-    if lowest < 0 or highest >= classes:
-        raise BadRequest(f"labels must lie in 0…{classes - 1}; found {lowest} to {highest}")
+    classes = len(labels) if labels else int(torch.cat([y, test_y]).max()) + 1
+    for own in (ys, test_ys):
+        for owner, values in zip(who, own):
+            check_labels(values, classes, owner)
     x, test_x = images.stored(torch.cat(xs)), images.stored(torch.cat(test_xs))
-    if not torch.isfinite(x).all() or not torch.isfinite(test_x).all():
-        raise BadRequest("the clients' inputs hold NaN or infinite values; remove or fill them")
     names = list(labels or (str(c) for c in range(classes)))
     places, newcomers = unseen_last(unseen, len(shards), numpy_stream(seed, "unseen"))
     shards, slices = [shards[k] for k in places], [slices[k] for k in places]
@@ -95,13 +93,13 @@ class Loader:
                 f"client {client} has a test part of its own; say test_share=0, so that it trains on all other samples"
             )
         x, x_test = images.stored(x), images.stored(x_test)
-        if x.shape[1:] != self.shape:
-            raise BadRequest(f"client {client} has samples of shape {tuple(x.shape[1:])}, the test set of {self.shape}")
-        lowest, highest = (int(value) for value in y.aminmax())
-        if lowest < 0 or highest >= self.classes:
-            raise BadRequest(f"labels must lie in 0…{self.classes - 1}; client {client} has {lowest} to {highest}")
-        if not torch.isfinite(x).all():
-            raise BadRequest(f"client {client} has inputs that are NaN or infinite; remove or fill them")
+        for samples in (x, x_test):
+            if samples.shape[1:] != self.shape:
+                raise BadRequest(
+                    f"client {client} has samples of shape {tuple(samples.shape[1:])}, the test set of {self.shape}"
+                )
+        for labels in (y, y_test):
+            check_labels(labels, self.classes, f"client {client}")
         return x, y, x_test, y_test
 
 
@@ -119,8 +117,10 @@ def from_function(
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
         raise BadRequest("sizes are whole numbers of at least 1, one per client")
     x, y = (torch.as_tensor(value) for value in test)
-    x, y = images.stored(x.float()), y.long()
+    x, y, _, _ = client_tensors((x, y), "the test set")
+    x = images.stored(x)
     classes = len(labels) if labels else int(y.max()) + 1
+    check_labels(y, classes, "the test set")
     names = list(labels or (str(c) for c in range(classes)))
     loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
     # The model's dry run uses samples of the server's test set: the driver has no client's data.
@@ -163,7 +163,25 @@ def client_tensors(given: Any, who: str) -> Given:
             raise BadRequest(f"{who} has {len(samples)} samples but {len(labels)} labels")
     if not len(y):
         raise BadRequest(f"{who} has no sample; leave it out")
-    return x.float(), y.long(), None if x_test is None else x_test.float(), None if y_test is None else y_test.long()
+    return (
+        real_inputs(x, who), y.long(),
+        None if x_test is None else real_inputs(x_test, who), None if y_test is None else y_test.long(),
+    )  # fmt: skip
+
+
+def real_inputs(x: torch.Tensor, who: str) -> torch.Tensor:
+    """Inputs as float32. What float32 cannot hold is refused: a conversion would drop imaginary parts silently."""
+    if x.is_complex():
+        raise BadRequest(f"{who} has complex inputs; give real numbers, such as torch.view_as_real(x)")
+    x = x.float()
+    if not torch.isfinite(x).all():
+        raise BadRequest(f"{who} has inputs that are NaN or infinite; remove or fill them")
+    return x
+
+
+def check_labels(y: torch.Tensor, classes: int, who: str) -> None:
+    if len(y) and (y.min() < 0 or y.max() >= classes):
+        raise BadRequest(f"labels must lie in 0…{classes - 1}; {who} has {int(y.min())} to {int(y.max())}")
 
 
 def stacked(pairs: Any, who: str) -> list[torch.Tensor]:

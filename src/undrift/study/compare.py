@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.experiment.given import FEDERATION_OPTIONS, with_given
 from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
@@ -64,6 +65,9 @@ def compare(
         MethodEntry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else MethodEntry(m)
         for m in methods
     ]
+    options = with_given(options, federation)
+    for entry in entries:
+        with_given(entry.own_options, federation)
     comparison = plan_comparison(entries, options, seeds, repeat, grid or {})
     if federation is not None and len({data_seed for _, data_seed in comparison.seeds}) > 1:
         raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")
@@ -92,8 +96,15 @@ def plan_comparison(
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadRequest(f"{twice[0]} is named twice; name every method once, or give one of them other options")
     for key, values in grid.items():
+        if key in ("seed", "data_seed"):
+            raise BadRequest(f"--grid {key} would choose the luckiest seed; --seeds N runs every method on N seeds")
         if key not in FIELDS or key in SHARED:
             raise unknown("option for --grid", key, [name for name in FIELDS if name not in SHARED])
+        if key in FEDERATION_OPTIONS:
+            raise BadRequest(
+                f"--grid {key} would choose the easiest federation, and all methods share one; search options of "
+                "training, such as lr"
+            )
         if not values:
             raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
     options = dict(options)

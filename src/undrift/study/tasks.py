@@ -103,7 +103,8 @@ class Federations:
 def run_task(task: Task, folder: Path, federation: Federation, callback: RunCallback) -> Row:
     """Start a run, or resume it where it has a checkpoint. Returns its row."""
     from undrift.experiment.resume import resume
-    from undrift.experiment.runner import run
+    from undrift.experiment.runner import run_options
+    from undrift.experiment.summary import nothing_learned
 
     place = folder / task.name
     try:
@@ -111,9 +112,12 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
             method = None if isinstance(task.method, str) else task.method
             result = resume(place, federation=federation, callback=callback, method=method)
         else:
-            result = run(task.method, federation, callback=callback, out=str(place), **{"force": True, **task.settings})
+            settings = {"force": True, **task.settings, "method": task.method, "out": str(place)}
+            result = run_options(from_keywords(settings), federation, callback)
     except (RunFailed, BadRequest) as error:
         return failed_row(task, place, str(error))
+    if lost := nothing_learned(result.rows):  # its accuracy would be that of the initial model
+        return failed_row(task, place, lost)
     return {**result.summary, "times": seconds_per_round(result.rows), **task.row}
 
 

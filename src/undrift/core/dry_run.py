@@ -1,0 +1,54 @@
+"""One forward pass over a network, to see what a vector needs to know about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from undrift.core.errors import BadRequest
+
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+
+
+def dry_run(
+    module: nn.Module, sample: torch.Tensor
+) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
+    """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
+    batch of one sample would leave BatchNorm with a single value per channel."""
+    order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
+    batchnorm_needs_two = False
+
+    def seen(name: str) -> Any:
+        def hook(child: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            nonlocal batchnorm_needs_two
+            order.append((name, child, out if isinstance(out, torch.Tensor) else None))
+            if isinstance(child, nn.modules.batchnorm._BatchNorm) and args[0].numel() == len(args[0]) * args[0].size(1):
+                batchnorm_needs_two = True
+
+        return hook
+
+    leaves = [(n, m) for n, m in module.named_modules() if not any(True for _ in m.children())]
+    handles = [leaf.register_forward_hook(seen(name)) for name, leaf in leaves]
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            out = module(torch.nan_to_num(sample))  # NaN equals nothing, and no head would be found
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.train(was_training)
+    logits = out if isinstance(out, torch.Tensor) else getattr(out, "logits", None)
+    if not isinstance(logits, torch.Tensor):
+        raise BadRequest("the model must return a tensor of logits, or an object that has them as .logits")
+    head = None
+    for name, child, value in reversed(order):
+        linear = isinstance(child, nn.Linear) or (isinstance(child, nn.Conv2d) and child.kernel_size == (1, 1))
+        if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
+            if torch.equal(value.flatten(1), logits.flatten(1)):
+                head = name
+            break
+    norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))
+    return tuple((name, type(child).__name__) for name, child, _ in order), norms, head, batchnorm_needs_two

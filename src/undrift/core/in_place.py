@@ -1,0 +1,29 @@
+"""Notice a user's function that writes into its arguments. They are views of the data, so it would change the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from undrift.core.errors import BadRequest
+
+
+def call_on_copies(name: str, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+    """`function(*tensors)` on copies of the tensors; refused if it changes one of them. The version counter also shows
+    an in-place operation that happens to leave the values as they are, such as a clamp."""
+    copies = [tensor.clone() for tensor in tensors]
+    versions = [tensor._version for tensor in copies]
+    value = function(*copies)
+    for tensor, copy, version in zip(tensors, copies, versions):
+        if copy._version != version or not torch.equal(copy.nan_to_num(), tensor.nan_to_num()):
+            raise BadRequest(
+                f"{name} changes its input in place, which would overwrite the data; write x = x - 0.5, not x -= 0.5"
+            )
+    return value
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, or the class of an object that is called."""
+    return str(getattr(function, "__name__", None) or type(function).__name__)
