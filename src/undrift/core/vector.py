@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from undrift.core.dry_run import dry_run
+from undrift.core.architecture import architecture
 from undrift.core.errors import BadRequest
 
 Integers = dict[str, torch.Tensor]
@@ -98,7 +98,7 @@ class Flat:
     def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
         self._scratch = scratch_buffers(self.module)
-        modules, norms, head, batchnorm_needs_two = dry_run(self.module, sample.to(device))
+        modules, norms, head, batchnorm_needs_two = architecture(self.module, sample.to(device))
         notes: list[str] = []
         parameters = [(n, p) for n, p in self.module.named_parameters()]
         trained = [(n, p) for n, p in parameters if p.requires_grad]

@@ -159,7 +159,7 @@ class RemoteClients(Sequence[np.ndarray]):
 def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = None) -> Federation:
     """The federation at the server: the clients' sample counts, and the server's own test set if it has one."""
     rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
-    sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # for the model's dry run
+    sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # two samples to try the model on
     empty = sample[0][:0], sample[1][:0]
     slices = RemoteClients([0] * len(sizes))
     return Federation(NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices)

@@ -123,7 +123,7 @@ def from_function(
     check_labels(y, classes, "the test set")
     names = list(labels or (str(c) for c in range(classes)))
     loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
-    # The model's dry run uses samples of the server's test set: the driver has no client's data.
+    # The model is tried on samples of the server's test set: the driver has no client's data.
     trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
     record = {"test_share": test_share} if test_share else {}
     return Federation(name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=record)

@@ -1,4 +1,4 @@
-"""One forward pass over a network, to see what a vector needs to know about it."""
+"""What one forward pass shows about a network: its layers in order, its head, its normalisations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from undrift.core.errors import BadRequest
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
-def dry_run(
+def architecture(
     module: nn.Module, sample: torch.Tensor
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
     """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
@@ -20,7 +20,7 @@ def dry_run(
     order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
     batchnorm_needs_two = False
 
-    def seen(name: str) -> Any:
+    def recorder(name: str) -> Any:
         def hook(child: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             nonlocal batchnorm_needs_two
             order.append((name, child, out if isinstance(out, torch.Tensor) else None))
@@ -30,7 +30,7 @@ def dry_run(
         return hook
 
     leaves = [(n, m) for n, m in module.named_modules() if not any(True for _ in m.children())]
-    handles = [leaf.register_forward_hook(seen(name)) for name, leaf in leaves]
+    handles = [leaf.register_forward_hook(recorder(name)) for name, leaf in leaves]
     was_training = module.training
     module.eval()
     try:
