@@ -9,6 +9,7 @@ from pathlib import Path
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
+from undrift.store.durable import make_folder
 
 
 def find_folder(run: str | Path) -> Path:
@@ -45,7 +46,7 @@ def claim_folder(options: Options, setup: Setup) -> Path:
             raise BadRequest(f"{folder} is taken; {free_name(folder)} is free, and --force moves the old run aside")
         folder.rename(free_name(folder.with_name(folder.name + ".old")))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / ".write-test").write_bytes(b"x" * 4096)
         (folder / ".write-test").unlink()
     except OSError as error:
@@ -69,7 +70,7 @@ def next_free(parent: Path, stem: str) -> Path:
     while True:
         folder = parent / f"{stem}-{number}"
         try:
-            folder.mkdir(parents=True)
+            make_folder(folder, exist_ok=False)
             return folder
         except FileExistsError:
             number += 1

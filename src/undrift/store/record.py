@@ -57,7 +57,7 @@ class Record:
         events: Iterable[Event],
         times: Mapping[str, float] | None = None,
     ) -> None:
-        """Write all rows of a round in one transaction."""
+        """Write all rows of a round in one transaction. It does not wait for the disk: the next checkpoint does."""
         with self.transaction():
             self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
             self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
@@ -71,13 +71,14 @@ class Record:
         with self.transaction():
             self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
 
-    def transaction(self) -> Transaction:
-        """A context in which everything is committed, or nothing."""
-        return Transaction(self.db, self.lock)
+    def transaction(self, durable: bool = False) -> Transaction:
+        """A context in which everything is committed, or nothing. `durable` waits until it is on disk, and with it
+        everything that was committed before."""
+        return Transaction(self.db, self.lock, durable)
 
     def forget_from(self, round: int) -> None:
         """Delete the rows of rounds that will be computed again, but keep the events of `HISTORY`."""
-        with self.transaction():
+        with self.transaction(durable=True):
             for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
             self.db.execute(
@@ -95,14 +96,20 @@ class Record:
 
 
 class Transaction:
-    """BEGIN … COMMIT, or ROLLBACK after an error."""
+    """BEGIN … COMMIT, or ROLLBACK after an error.
 
-    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
-        self.db, self.lock = db, lock
+    In WAL mode, `synchronous=NORMAL` keeps the record consistent, but a power cut may undo the last transactions.
+    `FULL` syncs the log at COMMIT. That takes milliseconds, so only transactions that files depend on do it.
+    """
+
+    def __init__(self, db: sqlite3.Connection, lock: threading.RLock, durable: bool) -> None:
+        self.db, self.lock, self.durable = db, lock, durable
 
     def __enter__(self) -> None:
         self.lock.acquire()
         try:
+            if self.durable:
+                self.db.execute("PRAGMA synchronous=FULL")
             self.db.execute("BEGIN IMMEDIATE")
         except BaseException:
             self.lock.release()
@@ -111,6 +118,8 @@ class Transaction:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+            if self.durable:
+                self.db.execute("PRAGMA synchronous=NORMAL")
         finally:
             self.lock.release()
 
