@@ -30,7 +30,7 @@ from undrift.federation import images
 from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors
 from undrift.round.loop import Loop
-from undrift.store.durable import write_file
+from undrift.store.durable import make_folder, write_file
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
@@ -76,6 +76,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
     for sentence in provisional.notices:
         log(f"note: {sentence}")
+    make_folder(folder)
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]

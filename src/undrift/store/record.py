@@ -6,7 +6,9 @@ or shelf row is, and since which checkpoint it is the committed one.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +76,16 @@ class Record:
     def transaction(self, durable: bool = False) -> Transaction:
         """A context in which everything is committed, or nothing. `durable` waits until it is on disk, and with it
         everything that was committed before."""
-        return Transaction(self.db, self.lock, durable)
+        return Transaction(self, durable)
+
+    def sync(self) -> None:
+        """Wait until everything committed is on disk. The other thread may go on committing meanwhile, which it could
+        not during a COMMIT with `synchronous=FULL`."""
+        if self.path is None:
+            return
+        # Where the file system has no WAL, every COMMIT is synced. What left the log is in run.sqlite, synced by SQLite.
+        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log:
+            os.fsync(log.fileno())
 
     def forget_from(self, round: int) -> None:
         """Delete the rows of rounds that will be computed again, but keep the events of `HISTORY`."""
@@ -99,17 +110,15 @@ class Transaction:
     """BEGIN … COMMIT, or ROLLBACK after an error.
 
     In WAL mode, `synchronous=NORMAL` keeps the record consistent, but a power cut may undo the last transactions.
-    `FULL` syncs the log at COMMIT. That takes milliseconds, so only transactions that files depend on do it.
+    A durable transaction syncs the log after COMMIT. That takes milliseconds, so only those that files depend on do it.
     """
 
-    def __init__(self, db: sqlite3.Connection, lock: threading.RLock, durable: bool) -> None:
-        self.db, self.lock, self.durable = db, lock, durable
+    def __init__(self, record: Record, durable: bool) -> None:
+        self.record, self.db, self.lock, self.durable = record, record.db, record.lock, durable
 
     def __enter__(self) -> None:
         self.lock.acquire()
         try:
-            if self.durable:
-                self.db.execute("PRAGMA synchronous=FULL")
             self.db.execute("BEGIN IMMEDIATE")
         except BaseException:
             self.lock.release()
@@ -118,10 +127,10 @@ class Transaction:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             self.db.execute("COMMIT" if kind is None else "ROLLBACK")
-            if self.durable:
-                self.db.execute("PRAGMA synchronous=NORMAL")
         finally:
             self.lock.release()
+        if self.durable and kind is None:
+            self.record.sync()
 
 
 def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

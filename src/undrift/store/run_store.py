@@ -18,7 +18,7 @@ from pathlib import Path
 
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.store import trees
-from undrift.store.durable import make_folder, write_file
+from undrift.store.durable import make_folder, sync_folder, write_file
 from undrift.store.record import Record
 from undrift.store.server_state import ServerState, Versions
 from undrift.store.states import Place, States
@@ -34,9 +34,12 @@ class RunStore:
         self.folder, self.every = folder, every or (int(from_tests) if from_tests else None)
         self.lock: int | None = None
         if folder is not None:
-            if lock:  # who only reads a run has nothing to wait for
+            if not folder.is_dir():
                 make_folder(folder)
-                make_folder(folder / "checkpoints")
+            if lock:  # who only reads a run has nothing to wait for
+                for name in ("checkpoints", "states"):
+                    (folder / name).mkdir(exist_ok=True)
+                sync_folder(folder)
             self.lock = locked(folder) if lock else None
         self.record = Record(None if folder is None else folder / "run.sqlite")
         self.states = States(None if folder is None else folder / "states", budget)
