@@ -30,7 +30,8 @@ from undrift.federation import images
 from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors
 from undrift.round.loop import Loop
-from undrift.store.run_store import RunStore, written
+from undrift.store.durable import make_folder, write_file
+from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
 Log = Callable[[str], None]
@@ -49,7 +50,7 @@ class RunInfo:
     sizes: dict[str, int]  # training samples by site, 0 for a site that was absent
 
     def save(self, folder: Path) -> RunInfo:
-        written(folder / "roll.json", json.dumps(vars(self), indent=1).encode())
+        write_file(folder / "roll.json", json.dumps(vars(self), indent=1).encode())
         return self
 
     @staticmethod
@@ -75,6 +76,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
     for sentence in provisional.notices:
         log(f"note: {sentence}")
+    make_folder(folder)
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
@@ -96,7 +98,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
             name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
         }
         run_toml = {**options, "about": provenance(setup), "deploy": spec.deploy_table()}
-        (folder / "run.toml").write_text(tomli_w.dumps(run_toml))
+        write_file(folder / "run.toml", tomli_w.dumps(run_toml).encode())
         info.save(folder)
         return run_rounds(spec, setup, handshake, store, info, None, log)
     finally:
@@ -105,6 +107,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
 
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
+    "run.toml.part", "roll.json.part",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from undrift.core.vector import Integers
 from undrift.deploy.envelope import Envelope
 from undrift.experiment.setup import Setup
 from undrift.store import trees
-from undrift.store.run_store import written
+from undrift.store.durable import make_folder, write_file
 
 
 class StateLost(Exception):
@@ -46,8 +46,8 @@ class SiteStore:
 
     def create(self) -> SiteStore:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # models reveal something about the data
-            (self.folder / "states").mkdir(exist_ok=True)
+            make_folder(self.folder, mode=0o700)  # models reveal something about the data
+            make_folder(self.folder / "states")
         except OSError as error:
             raise BadRequest(f"the site's folder {self.folder} is not writable: {error.strerror or error}") from None
         return self
@@ -72,7 +72,7 @@ class SiteStore:
     def save_initial(self, session: int, initial: torch.Tensor, integers: Integers) -> None:
         """After the handshake: Θ⁰, and how often the server has been started on this run."""
         tree: Tree = {"session": session, "initial": initial, "integers": integers}
-        written(self.folder / "initial.safetensors", trees.dump(tree))
+        write_file(self.folder / "initial.safetensors", trees.dump(tree))
 
     def load_initial(self) -> tuple[int, torch.Tensor, Integers]:
         tree = trees.load((self.folder / "initial.safetensors").read_bytes())
@@ -93,7 +93,7 @@ class SiteStore:
 
     def save_state(self, version: int, state: Tree, keep_round: int | None) -> None:
         """Written before the reply leaves, so that the state of every reply exists on disk."""
-        written(self.state_path(version), trees.dump(state))
+        write_file(self.state_path(version), trees.dump(state))
         for path in (self.folder / "states").glob("*.safetensors"):
             if keep_round is not None and int(path.stem) < keep_round:
                 path.unlink()
@@ -148,10 +148,10 @@ class SiteStore:
             "private": sorted(private),
             "personal": personal,
         }
-        written(self.folder / "site.toml", tomli_w.dumps(table).encode())
+        write_file(self.folder / "site.toml", tomli_w.dumps(table).encode())
 
     def _save_model(self, name: str, setup: Setup, tensors: dict[str, torch.Tensor]) -> None:
         data = safetensors.torch.save(
             {key: value.clone() for key, value in tensors.items()}, metadata={"model": setup.model_name, "format": "pt"}
         )
-        written(self.folder / name, data)
+        write_file(self.folder / name, data)

@@ -10,6 +10,7 @@ from pathlib import Path
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
+from undrift.store.durable import make_folder
 from undrift.store.run_store import locked
 
 
@@ -48,7 +49,7 @@ def claim_folder(options: Options, setup: Setup) -> Path:
         refuse_in_use(folder)
         folder.rename(free_name(folder.with_name(folder.name + ".old")))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / ".write-test").write_bytes(b"x" * 4096)
         (folder / ".write-test").unlink()
     except OSError as error:
@@ -78,7 +79,7 @@ def next_free(parent: Path, stem: str) -> Path:
     while True:
         folder = parent / f"{stem}-{number}"
         try:
-            folder.mkdir(parents=True)
+            make_folder(folder, exist_ok=False)
             return folder
         except FileExistsError:
             number += 1

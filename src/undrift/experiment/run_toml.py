@@ -21,7 +21,7 @@ from undrift.experiment.options import FIELDS, HINTS
 from undrift.experiment.setup import Setup
 from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
-from undrift.store.run_store import written
+from undrift.store.durable import write_file
 
 
 def option_values(setup: Setup) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def has_type(value: Any, hint: Any) -> bool:
 
 def write_toml(path: Path, values: dict[str, Any], about: dict[str, Any]) -> None:
     table = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
-    path.write_text(tomli_w.dumps({**table, "about": about}))
+    write_file(path, tomli_w.dumps({**table, "about": about}).encode())
 
 
 def record_rounds(path: Path, rounds: int) -> None:
     """Write a new total of rounds into a run.toml, before the first of them: a run that is stopped keeps its goal."""
     table = tomllib.loads(path.read_text())
-    written(path, tomli_w.dumps({**table, "rounds": rounds}).encode())
+    write_file(path, tomli_w.dumps({**table, "rounds": rounds}).encode())
 
 
 assert set(FIELDS) >= set(AXIS_OPTIONS)

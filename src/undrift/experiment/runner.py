@@ -23,7 +23,8 @@ from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
 from undrift.round.engine import Engine
-from undrift.store.run_store import RunStore, written
+from undrift.store.durable import write_file
+from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
 
@@ -119,9 +120,9 @@ def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
     private = setup.method.private_names(setup.plan.layout)
     state = {name: value for name, value in state.items() if name not in private}
     data = safetensors.torch.save(unshared(state), metadata={"model": setup.model_name, "format": "pt"})
-    written(store.folder / "model.safetensors", data)
+    write_file(store.folder / "model.safetensors", data)
     digest = hashlib.sha256(data).hexdigest()
-    with store.record.transaction():
+    with store.record.transaction(durable=True):
         store.record.db.execute("DELETE FROM files WHERE path = 'model.safetensors'")
         store.record.db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, "model.safetensors", digest))
 

@@ -19,6 +19,7 @@ from undrift.experiment.tables import markdown_table
 from undrift.papers import papers
 from undrift.papers import table as paper_table
 from undrift.report import page, plots
+from undrift.store.durable import append_line, make_folder, write_file
 from undrift.store.record import rows_of
 from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, Row, StudyCallback, Task, run_tasks
@@ -46,8 +47,8 @@ def preset_folder(scaled: papers.Scaled, out: str | Path | None, resume: bool) -
                 raise BadRequest(f"{folder} was started with other options; resume it with the same ones")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
-        folder.mkdir(parents=True, exist_ok=True)
-    (folder / "paper.toml").write_text(tomli_w.dumps(settings))
+        make_folder(folder)
+    write_file(folder / "paper.toml", tomli_w.dumps(settings).encode())
     return folder
 
 
@@ -106,11 +107,8 @@ class ResultWriter(StudyCallback):
         self.callback.on_row(task, row)
         if self.results is None or "failed" in row:
             return
-        self.results.parent.mkdir(parents=True, exist_ok=True)
-        with self.results.open("a") as file:
-            print(
-                json.dumps(result_line(self.scaled, task, with_values(self.scaled.preset, row))), file=file, flush=True
-            )
+        make_folder(self.results.parent)
+        append_line(self.results, json.dumps(result_line(self.scaled, task, with_values(self.scaled.preset, row))))
 
 
 def result_line(scaled: papers.Scaled, task: Task, row: Row) -> Row:

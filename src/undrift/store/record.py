@@ -6,7 +6,9 @@ or shelf row is, and since which checkpoint it is the committed one.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +59,7 @@ class Record:
         events: Iterable[Event],
         times: Mapping[str, float] | None = None,
     ) -> None:
-        """Write all rows of a round in one transaction."""
+        """Write all rows of a round in one transaction. It does not wait for the disk: the next checkpoint does."""
         with self.transaction():
             self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
             self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
@@ -71,13 +73,23 @@ class Record:
         with self.transaction():
             self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
 
-    def transaction(self) -> Transaction:
-        """A context in which everything is committed, or nothing."""
-        return Transaction(self.db, self.lock)
+    def transaction(self, durable: bool = False) -> Transaction:
+        """A context in which everything is committed, or nothing. `durable` waits until it is on disk, and with it
+        everything that was committed before."""
+        return Transaction(self, durable)
+
+    def sync(self) -> None:
+        """Wait until everything committed is on disk. The other thread may go on committing meanwhile, which it could
+        not during a COMMIT with `synchronous=FULL`."""
+        if self.path is None:
+            return
+        # Where the file system has no WAL, every COMMIT is synced. What left the log is in run.sqlite, synced by SQLite.
+        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log:
+            os.fsync(log.fileno())
 
     def forget_from(self, round: int) -> None:
         """Delete the rows of rounds that will be computed again, but keep the events of `HISTORY`."""
-        with self.transaction():
+        with self.transaction(durable=True):
             for table in ("rounds", "metrics", "notes", "times"):
                 self.db.execute(f"DELETE FROM {table} WHERE round >= ?", (round,))
             self.db.execute(
@@ -95,10 +107,14 @@ class Record:
 
 
 class Transaction:
-    """BEGIN … COMMIT, or ROLLBACK after an error."""
+    """BEGIN … COMMIT, or ROLLBACK after an error.
 
-    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
-        self.db, self.lock = db, lock
+    In WAL mode, `synchronous=NORMAL` keeps the record consistent, but a power cut may undo the last transactions.
+    A durable transaction syncs the log after COMMIT. That takes milliseconds, so only those that files depend on do it.
+    """
+
+    def __init__(self, record: Record, durable: bool) -> None:
+        self.record, self.db, self.lock, self.durable = record, record.db, record.lock, durable
 
     def __enter__(self) -> None:
         self.lock.acquire()
@@ -113,6 +129,8 @@ class Transaction:
             self.db.execute("COMMIT" if kind is None else "ROLLBACK")
         finally:
             self.lock.release()
+        if self.durable and kind is None:
+            self.record.sync()
 
 
 def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ import torch
 from undrift.contract.context import Tree, copied
 from undrift.core.errors import RunFailed
 from undrift.store import trees
+from undrift.store.durable import make_folder, sync_folder
 
 Key = tuple[str, int, int]  # kind, client, version
 
@@ -94,8 +95,8 @@ class States:
         self._segment: str | None = None
         self._file: int | None = None
         self._end = 0
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        if folder is not None and not folder.is_dir():
+            make_folder(folder)
 
     def put(self, kind: str, client: int, version: int, tree: Tree) -> None:
         """Store a copy of a version. The writer thread writes it to disk."""
@@ -174,9 +175,11 @@ class States:
                 self.places[key] = place
 
     def seal(self) -> None:
-        """Sync and close the open segment. The next version begins another."""
+        """Sync and close the open segment, and sync its name. The next version begins another."""
         if self._file is not None:
+            assert self.folder is not None
             os.fsync(self._file)
+            sync_folder(self.folder)
             os.close(self._file)
             self._file = self._segment = None
 

@@ -122,6 +122,7 @@ def plan_comparison(
 def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bool) -> Path:
     """The folder of a comparison, new or to be resumed, with its compare.toml."""
     from undrift.experiment.folders import free_name, next_free
+    from undrift.store.durable import make_folder
 
     if resume:
         folder = Path(out or "")
@@ -134,7 +135,7 @@ def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bo
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
     write_comparison(folder, comparison)

@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 
 from undrift.core.errors import BadRequest
+from undrift.store.durable import write_file
 from undrift.study.tasks import Task
 
 
@@ -60,7 +61,7 @@ def safe(name: str) -> str:
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:
-    (folder / "compare.toml").write_text(tomli_w.dumps(as_table(comparison)))
+    write_file(folder / "compare.toml", tomli_w.dumps(as_table(comparison)).encode())
 
 
 def as_table(comparison: Comparison) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import build_federation
 from undrift.federation.federation import Federation
+from undrift.store.durable import append_line, make_folder
 
 Row = dict[str, Any]
 SHAPE_FEDERATION = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen")
@@ -164,13 +165,12 @@ def run_tasks(
     callback = callback or StudyCallback()
     rows = read_rows(folder)
     waiting = [task for task in tasks if task.name not in rows]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
 
     def store_row(task: Task, row: Row) -> None:
         rows[task.name] = row
         if "failed" not in row:
-            with (folder / "rows.jsonl").open("a") as file:
-                print(json.dumps({"task": task.name, **row}), file=file, flush=True)
+            append_line(folder / "rows.jsonl", json.dumps({"task": task.name, **row}))
         callback.on_row(task, row)
 
     cores = cores or available()
