@@ -3,7 +3,8 @@
     spec.py         the operator's decisions, written by `undrift deploy init` and read by the server and every site
     handshake.py    finds out which sites are connected, before round 0 and when a site connects (again)
     envelope.py     a message: one JSON object and named arrays
-    codec.py        orders and replies as envelopes: only declared values travel, and everything is checked on arrival
+    packing.py      orders and replies as envelopes: only declared values travel
+    unpacking.py    and back: everything is checked on arrival
     sites.py        the engine: sends orders to sites, collects replies, enforces deadline and quorum
     evaluator.py    stages evaluated at the sites; L1 is sent with the next training order
     server.py       starts or resumes a run in its folder
