@@ -37,6 +37,7 @@ CLIENT_HOOKS = (
     "after_step",
     "after_training",
     "personal_models",
+    "upload",
 )
 
 
@@ -150,7 +151,8 @@ def join(ranked: Sequence[Ranked], name: str, defaults: Sequence[Part]) -> Metho
         if not any(default.axis in axes_of(part) for part in parts):
             parts.append(default)
     axes = list(AXES)
-    parts.sort(key=lambda part: (axes.index(part.axis), part.key))
+    # Upload parts act in the order in which they are given.
+    parts.sort(key=lambda part: (axes.index(part.axis), "" if part.axis == "upload" else part.key))
     chosen = tuple(one.part.key for one in kept if one.rank > PREFERRED)
     return Method(name, tuple(parts), tuple(notices), chosen)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.core.streams import torch_stream
+from undrift.core.streams import system_normal, torch_stream
 from undrift.core.vector import Flat, Layout
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Plan:
     private: torch.Tensor | None = None  # mask along the vector; None where nothing is private
     private_integers: frozenset[str] = frozenset()
     cohort: float | None = None  # expected number of participants per round, where it is known
+    cohorts: str = ""  # how they are drawn: "poisson", "fixed", "all", or "" where that is not known
+    uncovered: str = "refuse"  # whether statistics that no privacy mechanism covers may be used: "refuse" or "accept"
+    secret: bool = False  # noise and cohorts come from the operating system: a run at real sites
     keep_trained: bool = False  # clients keep what they trained, so that an absent one can be evaluated
 
     def rate(self, round: int) -> float:
@@ -178,6 +181,12 @@ class Server:
 
     def stream(self, purpose: str) -> torch.Generator:
         return torch_stream(self.plan.seed, f"{self.part}/{purpose}", self.round)
+
+    def noise(self, purpose: str, size: int, deviation: float) -> torch.Tensor:
+        """Gaussian noise: from the operating system at real sites, else from a stream of the seed, which protects nobody."""
+        if self.plan.secret:
+            return system_normal(size).mul_(deviation)
+        return torch.randn(size, generator=self.stream(purpose), dtype=torch.float64).mul_(deviation)
 
 
 def copied(tree: Tree) -> Any:

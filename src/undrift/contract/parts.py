@@ -11,8 +11,8 @@ Order of one round (docs/design.md has the table):
     client   init_client · hold_out · before_start · start · before_training
              each epoch: epoch_indices · update_mask
              each batch: logits · sample_weights · loss · gradient · after_step
-             after_training · personal_models
-    server   weights · combine · receive · step · evaluated
+             after_training · personal_models · upload
+    server   weights · combine · release · receive · step · evaluated
 
 Parts are final: they are composed, never subclassed, and never import each other.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AXES", "Batch", "Combine", "Job", "Objective", "Part", "Personalize", "Plan", "Private", "Problem", "Range", "Replies",
-    "Sampling", "Server", "ServerUpdate", "Tree", "Weighting", "copied", "defines", "server_sum",
+    "Sampling", "Server", "ServerUpdate", "Tree", "Upload", "Weighting", "copied", "defines", "server_sum",
 ]  # fmt: skip
 
 
@@ -66,6 +66,12 @@ class Part:
     def downlink(self) -> Declaration:
         """What travels to a client: names of `broadcast` and `brief` together."""
         return {}
+
+    @property
+    def linear(self) -> bool:
+        """Whether its server hooks use nothing of the replies but sums of vectors with fixed factors, so that noise on the
+        sums covers them."""
+        return False
 
     @property
     def name(self) -> str:
@@ -184,6 +190,7 @@ class Weighting(Part):
     """How much each client counts."""
 
     axis = "weighting"
+    fixed: ClassVar[bool] = False  # the weights are known before the round: nothing of the data is in them
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         """One raw, non-negative number per reply; the engine normalises them."""
@@ -194,6 +201,7 @@ class Combine(Part):
     """From many vectors one."""
 
     axis = "combine"
+    averages: ClassVar[bool] = False  # it is the weighted mean of the vectors and nothing else
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         raise NotImplementedError
@@ -227,8 +235,46 @@ class Private(Part):
         raise NotImplementedError
 
 
+class Upload(Part):
+    """What happens to an update between training and the wire, and to the sum before it is used. Several act in the order
+    in which they are given."""
+
+    axis = "upload"
+    fixes_weights: ClassVar[bool] = False  # it needs weights that are known before the round
+    keeps_empty_cohorts: ClassVar[bool] = False  # a round without a participant is a round, not drawn again
+
+    def upload(
+        self, job: Job, scratch: Any, state: Any, update: torch.Tensor, messages: dict[str, Message]
+    ) -> tuple[Tree, torch.Tensor, dict[str, Message]]:
+        """The new state, the update that leaves (trained − received, private entries 0) and the messages of all parts, by
+        their keys. Called when all `after_training` have been."""
+        raise NotImplementedError
+
+    def pack(self, values: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """What travels instead of these values: arrays, and the values that the next part packs. Nothing is lost: `unpack`
+        gives the same bits back."""
+        raise NotImplementedError
+
+    def unpack(self, arrays: dict[str, torch.Tensor], values: torch.Tensor, size: int) -> torch.Tensor:
+        """The `size` values that `pack` was given. Whatever does not fit is `Malformed`."""
+        raise NotImplementedError
+
+    def packed(self, size: int) -> tuple[dict[str, tuple[torch.dtype, int]], int]:
+        """The most that `pack` makes of `size` values: dtype and length of its arrays, and how many values are left."""
+        raise NotImplementedError
+
+    def release(self, server: Server, mixed: torch.Tensor, replies: Replies) -> tuple[torch.Tensor, Replies]:
+        """The mixed vector and the replies as every later hook sees them. Called before `receive` and `step`, and for an
+        empty cohort too where `keeps_empty_cohorts`."""
+        raise NotImplementedError
+
+    def privacy(self, plan: Plan, rounds: int) -> dict[str, Any] | None:
+        """What is guaranteed after so many rounds: epsilon, delta, relation, assumed, uncovered."""
+        return None
+
+
 AXES: dict[str, type[Part]] = {
-    axis.axis: axis for axis in (Sampling, Objective, Personalize, Weighting, Combine, ServerUpdate, Private)
+    axis.axis: axis for axis in (Sampling, Objective, Personalize, Weighting, Combine, ServerUpdate, Private, Upload)
 }
 SINGLE = ("personalize", "weighting", "combine", "server")
 

@@ -8,6 +8,7 @@ the same initial model and the same partition, and a resumed run draws what an u
 from __future__ import annotations
 
 import hashlib
+import os
 
 import numpy as np
 import torch
@@ -27,3 +28,18 @@ def torch_stream(seed: int, purpose: str, *where: int) -> torch.Generator:
 def numpy_stream(seed: int, purpose: str, *where: int) -> np.random.Generator:
     """For everything that happens before there are tensors: partition, noise, selection."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *where)))
+
+
+def system_normal(size: int) -> torch.Tensor:
+    """Standard normal draws made of the operating system's random bytes (Box and Muller). Nobody can draw them again."""
+    pairs = (size + 1) // 2
+    bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64).reshape(2, pairs) >> np.uint64(11)
+    first, second = (bits + np.array([[1.0], [0.0]])) * 2.0**-53  # the first in (0, 1], so that its logarithm is finite
+    radius = np.sqrt(-2.0 * np.log(first))
+    both = np.concatenate([radius * np.cos(2 * np.pi * second), radius * np.sin(2 * np.pi * second)])
+    return torch.from_numpy(both[:size])
+
+
+def system_stream() -> np.random.Generator:
+    """A generator that starts from the operating system's random bytes."""
+    return np.random.default_rng(int.from_bytes(os.urandom(32), "little"))

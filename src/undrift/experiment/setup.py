@@ -20,7 +20,7 @@ from undrift.experiment.options import Options
 from undrift.federation.dealing import federate
 from undrift.federation.environment import faults
 from undrift.federation.federation import Federation
-from undrift.methods.naming import method, part
+from undrift.methods.naming import method, part, part_tables
 from undrift.round import selection
 from undrift.round.engine import Engine
 from undrift.round.loop import Evaluator, Loop
@@ -61,8 +61,11 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
     flat, model_name = network.build_network(options, federation)
+    composed = composition(options, parts)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients)
-    plan = make_plan(options, federation, flat, composition(options, parts), chosen)
+    if any(part.keeps_empty_cohorts for part in composed.on("upload")):
+        chosen = selection.keeping_empty(chosen)
+    plan = make_plan(options, federation, flat, composed, chosen)
     notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
@@ -91,6 +94,7 @@ def make_plan(
         total=federation.total, classes=federation.classes, layout=flat.layout, method=composed,
         engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
+        cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)
@@ -137,7 +141,7 @@ def build_federation(options: Options) -> Federation:
 def composition(options: Options, parts: list[str] | None) -> Method:
     """The method of the options: a text, a Method, a part, a list of them, or the resolved parts of a run.toml."""
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
-    axes = [(axis, part(axis, given) if isinstance(given, str) else given) for axis, given in axes]
+    axes = [(axis, one) for axis, given in axes for one in parts_of(axis, given)]
     if parts is not None:  # complete, with defaults: a part given for an axis replaces the one listed
         return method(Method(str(options.method), tuple(part(*split_axis(written)) for written in parts)), axes=axes)
     given = options.method
@@ -145,6 +149,13 @@ def composition(options: Options, parts: list[str] | None) -> Method:
         given = imported(given, "method")()
     pieces = list(given) if isinstance(given, (list, tuple)) else [given]
     return method(*pieces, axes=axes)
+
+
+def parts_of(axis: str, given: Any) -> list[Any]:
+    """The parts that an option names: one, or for --upload several joined by +."""
+    if axis == "upload":
+        return text.several("upload", given, part_tables()["upload"])
+    return [part(axis, given) if isinstance(given, str) else given]
 
 
 def split_axis(written: str) -> tuple[str, text.Call]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Method, Ranked, join
-from undrift.contract.parts import Part
+from undrift.contract.parts import Part, Upload
 from undrift.core.errors import BadRequest, unknown
 from undrift.core.text import Call, build, parse_method
-from undrift.methods import combine, objectives, personalize, private, sampling, server, weighting
+from undrift.methods import combine, objectives, personalize, private, sampling, server, upload, weighting
 from undrift.methods.published import PUBLISHED
 
 # The parts of single-place axes that a method does not name: FedAvg.
@@ -42,7 +42,8 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
     for axis, part in axes:
         ranked.append(Ranked(NAMED, part, part.name))
         labels.append(f"{axis}.{part.name}")
-    return join(ranked, name or "+".join(labels) or "fedavg", DEFAULTS)
+    fixed = any(isinstance(one.part, Upload) and one.part.fixes_weights for one in ranked)
+    return join(ranked, name or "+".join(labels) or "fedavg", (weighting.uniform(), *DEFAULTS[1:]) if fixed else DEFAULTS)
 
 
 def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
@@ -55,6 +56,7 @@ def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
         "combine": combine,
         "server": server,
         "private": private,
+        "upload": upload,
     }
     return {axis: {name: getattr(module, name) for name in module.__all__} for axis, module in modules.items()}
 

@@ -21,6 +21,7 @@ from undrift.core.streams import key
 from undrift.evaluate.client import client_metrics, evaluate_span, fine_tuned
 from undrift.round.client_state import ClientState
 from undrift.round.orders import Order, Reply
+from undrift.round.packed import packed
 from undrift.round.runtime import Runtime
 from undrift.round.training import LocalTraining
 
@@ -132,19 +133,43 @@ class ClientRound:
             reply.client_messages[one.part.key] = read(
                 one.part.key, one.part.uplink, message, self.plan, self.without_private, one.server_message
             )
+        self.upload(after, reply)
         # What evaluation does below is no cost of the method.
         reply.samples_scored, reply.samples_trained = self.data.samples_scored, self.data.samples_trained
         self.fill(after, training)
         reply = after.put_into(reply, private=self.plan.private is not None)
         if reply.failure is not None:
             return reply
-        reply.vector = self.without_private(trained).cpu()
+        reply.vector = self.outgoing
         reply.integers = self.model.integers()
         if self.order.evaluate_on:
             began = time.perf_counter()
             reply.metrics = client_metrics(self.runtime, self.order, self.mixture(trained), self.model.integers())
             reply.spent["judging"] = time.perf_counter() - began
         return reply
+
+    def upload(self, after: ClientState, reply: Reply) -> None:
+        """What leaves: the model without private entries, and what the upload parts make of its update."""
+        self.outgoing = self.without_private(self.trained).cpu()
+        uploads = [one for one in self.parts if defines(one.part, "upload")]
+        if not uploads:
+            return
+        received = self.order.vector.cpu()
+        update, messages = self.outgoing - received, reply.client_messages
+        for one in uploads:
+            state, update, messages = one.part.upload(one.job, one.scratch, one.state, update, messages)
+            one.state = copied(state)
+            if one.state is not None:
+                after.parts[one.part.key] = one.state
+        reply.client_messages = {
+            one.part.key: read(one.part.key, one.part.uplink, messages.get(one.part.key, {}), self.plan, self.without_private)
+            for one in self.parts
+        }
+        self.outgoing = received + update
+        arrays = packed(self.plan, update)
+        uploads[-1].job.note("bytes", sum(array.nbytes for array in arrays.values()))
+        if self.runtime.at_site:
+            reply.packed = arrays
 
     def fill(self, after: ClientState, training: LocalTraining) -> None:
         """What the plan keeps of the training itself, beside the parts' own states."""

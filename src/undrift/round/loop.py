@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-from undrift.core.streams import numpy_stream
+from undrift.core.streams import numpy_stream, system_stream
 from undrift.evaluate.diagnose import RoundView, counter, observe_round
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
@@ -135,7 +135,8 @@ class Loop:
     def one_round(self, state: ServerState) -> RoundResult:
         """One round: from a state to the next, and what there is to record."""
         round = state.round
-        cohort = self.selection.choose(numpy_stream(self.plan.seed, "cohort", round), self.plan.clients)
+        draws = system_stream() if self.plan.secret else numpy_stream(self.plan.seed, "cohort", round)
+        cohort = self.selection.choose(draws, self.plan.clients)
         server_round = self.open_round(state)
         orders = self.orders(server_round, cohort)
         self.clock.lap("orders")

@@ -77,6 +77,7 @@ class Reply:
     seconds: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)  # seconds of "training", "scoring", "judging"
     found: dict[str, Any] = field(default_factory=dict)  # "diagnose"
+    packed: dict[str, torch.Tensor] = field(default_factory=dict)  # the update as upload parts send it, at a real site
     failure: Failure | None = None
 
     def failed(self, kind: str, detail: str, traceback: str = "") -> Reply:

@@ -42,6 +42,7 @@ class Runtime:
         self.plan, self.federation, self.model, self.loss, self.augment = plan, federation, model, loss, augment
         self.own_metrics, self.diagnostics, self.ood = own_metrics or {}, tuple(diagnostics), ood
         self.initial = model.vector.clone()  # Θ⁰
+        self.at_site = False  # a real site, whose replies travel over a network
         self._needs = {need for part in plan.method.parts for need in part.needs}
         self._spares: list[Flat] = []
 

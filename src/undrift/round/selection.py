@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,9 +57,10 @@ class All:
 
 @dataclass(frozen=True)
 class Probability:
-    """Each client by itself with probability p; drawn again if no client is chosen."""
+    """Each client by itself with probability p; drawn again if no client is chosen, unless `keep_empty`."""
 
     p: float
+    keep_empty: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.p <= 1:
@@ -68,7 +69,7 @@ class Probability:
     def choose(self, stream: np.random.Generator, population: int) -> list[int]:
         while True:
             chosen = np.flatnonzero(stream.random(population) < self.p)
-            if len(chosen):
+            if len(chosen) or self.keep_empty:
                 return [int(k) for k in chosen]
 
 
@@ -109,6 +110,20 @@ def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
     if isinstance(found, List):
         found.checked(clients)
     return found
+
+
+def keeping_empty(found: Selection) -> Selection:
+    """The same selection, whose cohorts are not drawn again if they are empty."""
+    return replace(found, keep_empty=True) if isinstance(found, Probability) else found
+
+
+def kind_of_cohort(found: Selection, clients: int) -> str:
+    """How cohorts are drawn, as `Plan.cohorts` says it."""
+    if isinstance(found, Probability):
+        return "poisson"
+    if isinstance(found, Uniform):
+        return "all" if found.size(clients) == clients else "fixed"
+    return "all" if isinstance(found, All) else ""
 
 
 def expected_cohort(found: Selection, clients: int) -> float | None:

@@ -99,10 +99,16 @@ class ServerRound:
         """Weigh, combine, receive, step. What the parts staged is written to the store and is part of the next state."""
         state, method = self.state, self.plan.method
         replies, weights = self.weigh(replies_of(orders, answers))
-        if not len(replies):
+        if not len(replies) and not any(part.keeps_empty_cohorts for part in method.on("upload")):
             return self.unchanged("empty", "no client is left in this round; the model stays as it is")
         combine, server = method.one("combine"), method.one("server")
-        mixed = combine.combine(self.window(combine), replies.of(combine.key), weights)
+        mixed = state.vector
+        if len(replies):
+            mixed = combine.combine(self.window(combine), replies.of(combine.key), weights)
+        kept = [reply for reply in answers if reply.client in set(replies.ids)]
+        for part in method.on("upload"):
+            if defines(part, "release"):
+                mixed, replies = part.release(self.window(part), mixed, replies.of(part.key))
         for part in method.parts:
             if defines(part, "receive"):
                 part.receive(self.window(part), replies.of(part.key))
@@ -113,7 +119,6 @@ class ServerRound:
             )
         self.vector = vector
         evaluated = server.evaluated(self.window(server)).detach().clone() if defines(server, "evaluated") else vector
-        kept = [reply for reply in answers if reply.client in set(replies.ids)]
         versions = {**state.versions, **self.staged_rows()}
         versions |= {("state", reply.client): state.round for reply in kept if reply.stateful}
         memories = {**state.memories, **self.memories}
@@ -141,7 +146,7 @@ class ServerRound:
 
     def counters(self, kept: Sequence[Reply]) -> Integers:
         """Shared integer buffers (BatchNorm's counters): the largest that a client sent."""
-        shared = [name for name in self.state.integers if name not in self.plan.private_integers]
+        shared = [name for name in self.state.integers if name not in self.plan.private_integers and kept]
         largest = {name: torch.stack([reply.integers[name] for reply in kept]).amax(0) for name in shared}
         return {**self.state.integers, **largest}
 

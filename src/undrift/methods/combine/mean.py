@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -17,5 +18,8 @@ from undrift.contract.parts import Combine, Replies, Server, server_sum
 
 @dataclass(frozen=True)
 class Mean(Combine):
+    averages: ClassVar[bool] = True
+    linear: ClassVar = True
+
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         return server_sum(replies.vectors, weights)

@@ -17,7 +17,7 @@ removes it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -29,6 +29,8 @@ from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server
 class FedDyn(Objective, ServerUpdate):
     alpha: Annotated[float, Range(above=0)] = 0.01
     cap: Annotated[float | None, Range(above=0)] = 10.0
+
+    linear: ClassVar = True
 
     def init_server(self, server: Server) -> dict[str, torch.Tensor]:
         return {"h": torch.zeros(server.plan.layout.nP), "evaluated": server.vector}

@@ -64,6 +64,10 @@ class FedProx(Objective):
     def proximal_strength(self, job: Job) -> float:
         return self.mu
 
+    @property
+    def linear(self) -> bool:
+        return not self.adaptive
+
     def receive(self, server: Server, replies: Replies) -> None:
         if not self.adaptive:
             return

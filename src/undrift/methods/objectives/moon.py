@@ -90,6 +90,10 @@ class Moon(Objective):
         own = scratch["own"]
         return {"model": job.trained, "head": own}, ({} if own is None else {"head": own})
 
+    @property
+    def linear(self) -> bool:
+        return not self.size
+
     def receive(self, server: Server, replies: Replies) -> None:
         if self.size:
             shares = [n / sum(replies.n) for n in replies.n]

@@ -39,6 +39,7 @@ class Scaffold(Objective):
     normalise: bool = False
 
     needs: ClassVar = ("effective_steps",)
+    linear: ClassVar = True
     uplink: ClassVar[Declaration] = {"change": Along("P")}
     downlink: ClassVar[Declaration] = {"control": Along("P")}
 

@@ -55,6 +55,10 @@ class Fliu(Personalize):
         size = int(server.memory["sizes"][server.memory["of"][client]]) if self.shuffle else 0
         return {"gamma": self.share_of_self(size, server.plan)} if size else {}
 
+    @property
+    def linear(self) -> bool:
+        return not self.shuffle
+
     def receive(self, server: Server, replies: Replies) -> None:
         if self.shuffle:
             sizes = server.memory["sizes"].clone()

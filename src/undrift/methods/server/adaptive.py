@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -29,6 +29,8 @@ class FedAdagrad(ServerUpdate):
     beta1: Decay = 0.9
     tau: Positive = 1e-3
 
+    linear: ClassVar = True
+
     def init_server(self, server: Server) -> Tree:
         return fresh(server, self.tau)
 
@@ -43,6 +45,8 @@ class FedAdam(ServerUpdate):
     beta2: Decay = 0.99
     tau: Positive = 1e-3
 
+    linear: ClassVar = True
+
     def init_server(self, server: Server) -> Tree:
         return fresh(server, self.tau)
 
@@ -56,6 +60,8 @@ class FedYogi(ServerUpdate):
     beta1: Decay = 0.9
     beta2: Decay = 0.99
     tau: Positive = 1e-3
+
+    linear: ClassVar = True
 
     def init_server(self, server: Server) -> Tree:
         return fresh(server, self.tau)

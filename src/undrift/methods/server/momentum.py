@@ -11,7 +11,7 @@ ball is undamped. FedDecorr's multiplies the change by 1 − ρ, FL-bench's is N
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -21,6 +21,8 @@ from undrift.contract.parts import Range, Replies, Server, ServerUpdate
 @dataclass(frozen=True)
 class Momentum(ServerUpdate):
     rho: Annotated[float, Range(least=0, below=1)] = 0.9
+
+    linear: ClassVar = True
 
     def init_server(self, server: Server) -> torch.Tensor:
         return torch.zeros(server.plan.layout.nP)

@@ -1,0 +1,125 @@
+"""Quantisation: entries travel as small whole numbers, rounded at random so that their mean is right.
+
+Alistarh et al.: QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS 2017.
+
+    per block of 1024   s = 2^e, the smallest with max|total| ≤ L s,   L = 2^(bits−1) − 1
+    level_i = ⌊total_i/s + U(0,1)⌋,   sent = level · s,   r ← total − sent        total = u + r_old
+
+E[sent] = total, and the residual r is added to the next update. The step s is a power of two, where QSGD has max|u|/L: this
+costs up to one bit of resolution, and every product is exact in float32, so what is unpacked has the same bits. 32 bits
+change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+
+from undrift.contract.context import Message, Tree
+from undrift.contract.declare import Malformed
+from undrift.contract.parts import Job, Plan, Problem, Range, Upload
+from undrift.core.errors import BadRequest
+
+BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Quantize(Upload):
+    bits: Annotated[int, Range(least=2, most=32)] = 8
+
+    def validate(self) -> None:
+        if 16 < self.bits < 32:
+            raise BadRequest(f"quantize: bits must be between 2 and 16, or 32 for none, not {self.bits}")
+
+    @property
+    def most(self) -> int:
+        """L, the largest level."""
+        return 2 ** (self.bits - 1) - 1
+
+    def check(self, plan: Plan) -> Iterable[Problem]:
+        parts = plan.method.on("upload")
+        if any(part.fixes_weights for part in parts[parts.index(self) :]):
+            yield Problem("error", "quantize rounds to a grid, and dp's clipping would move values off it; use topk with dp")
+        if any(part is not self for part in parts[parts.index(self) :]):
+            yield Problem("error", "quantize must be the last upload part: what follows it would move values off its grid")
+
+    def upload(
+        self, job: Job, scratch: None, residual: Tree, update: torch.Tensor, messages: dict[str, Message]
+    ) -> tuple[Tree, torch.Tensor, dict[str, Message]]:
+        if self.bits == 32:
+            return residual, update, messages
+        total = update if residual is None else update + torch.as_tensor(residual)
+        blocks = as_blocks(total)
+        steps = self.steps(blocks)
+        draws = torch.rand(blocks.shape, generator=job.stream("rounding"), dtype=torch.float64)
+        levels = torch.floor(blocks.double() / steps.double() + draws).clamp(-self.most, self.most)
+        sent = (levels * steps.double()).float().flatten()[: len(total)]
+        if job.plan.private is not None:
+            sent = sent.masked_fill(job.plan.private, 0.0)
+        return total - sent, sent, messages
+
+    def steps(self, blocks: torch.Tensor) -> torch.Tensor:
+        """s of every block, as a column. A block of zeros has the step 1."""
+        largest = blocks.abs().amax(1, keepdim=True).double()
+        exponent = torch.ceil(torch.log2(largest / self.most)).clamp(min=-120)
+        exponent = torch.where(largest > torch.exp2(exponent) * self.most, exponent + 1, exponent)  # the logarithm rounds
+        return torch.where(largest > 0, torch.exp2(exponent), 1.0).float()
+
+    # ---- the wire --------------------------------------------------------------------------------------------
+
+    def pack(self, values: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        if self.bits == 32 or not len(values):
+            return {}, values
+        blocks = as_blocks(values)
+        steps = self.steps(blocks)
+        levels = (blocks.double() / steps.double()).round().long().flatten()[: len(values)]
+        arrays = {"step": torch.log2(steps.double()).to(torch.int16).flatten(), "levels": squeeze(levels, self.bits)}
+        return arrays, values[:0]
+
+    def unpack(self, arrays: dict[str, torch.Tensor], values: torch.Tensor, size: int) -> torch.Tensor:
+        if self.bits == 32 or not size:
+            if len(values) != size:
+                raise Malformed(f"the update has {len(values)} entries instead of {size}")
+            return values
+        expected, _ = self.packed(size)
+        for name, (dtype, length) in expected.items():
+            if name not in arrays or arrays[name].dtype != dtype or tuple(arrays[name].shape) != (length,):
+                raise Malformed(f"quantize's {name} is not an array of {length} numbers of type {str(dtype)[6:]}")
+        levels, step = stretch(arrays["levels"], self.bits, size), arrays["step"]
+        if int(levels.abs().max()) > self.most or int(step.abs().max()) > 127:
+            raise Malformed("quantize's levels or steps are out of range")
+        steps = torch.exp2(step.double()).repeat_interleave(BLOCK)[:size]
+        return (levels * steps).float()
+
+    def packed(self, size: int) -> tuple[dict[str, tuple[torch.dtype, int]], int]:
+        if self.bits == 32 or not size:
+            return {}, size
+        levels = (torch.uint8, math.ceil(size * self.bits / 8)) if self.bits <= 8 else (torch.int16, size)
+        return {"step": (torch.int16, math.ceil(size / BLOCK)), "levels": levels}, 0
+
+
+def as_blocks(values: torch.Tensor) -> torch.Tensor:
+    """[blocks, BLOCK], the last one filled up with zeros."""
+    return torch.nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK)
+
+
+def squeeze(levels: torch.Tensor, bits: int) -> torch.Tensor:
+    """Levels in as few bytes as they need: `bits` bits each, up to eight of them."""
+    if bits > 8:
+        return levels.to(torch.int16)
+    shifted = (levels + 2 ** (bits - 1)).numpy().astype(np.uint8)
+    return torch.from_numpy(np.packbits(np.unpackbits(shifted[:, None], axis=1)[:, 8 - bits :]))
+
+
+def stretch(packed: torch.Tensor, bits: int, size: int) -> torch.Tensor:
+    """The levels again."""
+    if bits > 8:
+        return packed.long()
+    flags = np.unpackbits(packed.numpy())[: size * bits].reshape(size, bits)
+    shifted = np.packbits(np.pad(flags, ((0, 0), (8 - bits, 0))), axis=1)[:, 0]
+    return torch.from_numpy(shifted.astype(np.int64)) - 2 ** (bits - 1)

@@ -1,0 +1,60 @@
+"""An update as it travels: every upload part that has a wire form packs what the part before it left.
+
+`packed` and `unpacked` are exact inverses, so a real site and a simulation give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from undrift.contract.context import Plan
+from undrift.contract.declare import Malformed
+from undrift.contract.parts import defines
+
+VALUES = "values"  # what no part packed
+
+
+def packed(plan: Plan, update: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The arrays that travel for an update. Private entries do not."""
+    values = update if plan.private is None else update[~plan.private]
+    arrays: dict[str, torch.Tensor] = {}
+    for part in packers(plan):
+        made, values = part.pack(values)
+        arrays |= {f"{part.name}.{name}": array for name, array in made.items()}
+    return {**arrays, VALUES: values} if len(values) else arrays
+
+
+def unpacked(plan: Plan, arrays: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The update that `packed` was given. Whatever does not fit the parts is `Malformed`."""
+    size = plan.layout.n if plan.private is None else int((~plan.private).sum())
+    steps: list[tuple[Any, int]] = []
+    for part in packers(plan):
+        steps.append((part, size))
+        size = part.packed(size)[1]
+    values = arrays.get(VALUES, torch.empty(0))
+    for part, expected in reversed(steps):
+        own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{part.name}.")}
+        values = part.unpack(own, values, expected)
+    if plan.private is None:
+        if len(values) != plan.layout.n:
+            raise Malformed(f"the update has {len(values)} entries instead of {plan.layout.n}")
+        return values
+    update = torch.zeros(plan.layout.n)
+    update[~plan.private] = values
+    return update
+
+
+def most_packed_bytes(plan: Plan) -> int:
+    """The most bytes that the arrays of one update can have."""
+    size = plan.layout.n if plan.private is None else int((~plan.private).sum())
+    total = 0
+    for part in packers(plan):
+        arrays, size = part.packed(size)
+        total += sum(length * dtype.itemsize for dtype, length in arrays.values())
+    return total + 4 * size
+
+
+def packers(plan: Plan) -> list[Any]:
+    return [part for part in plan.method.on("upload") if defines(part, "pack")]
