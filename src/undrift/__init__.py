@@ -35,7 +35,7 @@ FUNCTIONS_AND_CLASSES = {
 }
 MODULES = {
     **{name: "undrift.methods" for name in ("combine", "objectives", "personalize", "private", "sampling", "scores",
-                                            "server", "weighting")},
+                                            "server", "upload", "weighting")},
     **{name: "undrift.federation.environment" for name in ("augment", "domains", "faults", "noise")},
     **{name: "undrift" for name in ("data", "models", "testing")},
     "declare": "undrift.contract",
@@ -45,7 +45,7 @@ MODULES = {
 }  # fmt: skip
 __all__ = [
     "Federation", "Method", "Result", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
-    "personalize", "private", "resume", "run", "sampling", "selection", "server", "weighting",
+    "personalize", "private", "resume", "run", "sampling", "selection", "server", "upload", "weighting",
 ]  # fmt: skip
 
 

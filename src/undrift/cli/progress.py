@@ -27,6 +27,7 @@ class Progress(RunCallback):
             f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)"
         )
         self.on_message(engine.plan_line)
+        self.epsilon = setup.epsilon
         self.began_at = self.said_at = time.monotonic()
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
@@ -46,6 +47,8 @@ class Progress(RunCallback):
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         shown = "—" if accuracy is None else f"{accuracy:.4f}"
+        if (epsilon := self.epsilon(round + 1)) is not None:
+            shown += f"  ε {epsilon:.3g}"
         if self.log is not None:
             print(f"round {round + 1}/{rounds} accuracy {shown} {seconds:.3f} s", file=self.log, flush=True)
         if self.quiet:

@@ -67,7 +67,7 @@ def show(
 
 def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
     """What the tables need, read from the record alone: the federation and the network are not built."""
-    from undrift.experiment.summary import client_stage, global_stage, unseen
+    from undrift.experiment.summary import client_stage, global_stage, privacy, unseen
 
     stage_g = global_stage(record)
     return {
@@ -76,6 +76,7 @@ def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
         "accuracy": (stage_g or {}).get("accuracy"),
         "stages": {"G": stage_g, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
         "unseen": unseen(record),
+        "privacy": privacy(record),
     }
 
 
@@ -98,11 +99,12 @@ def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict
 def tables(record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """The stages, unseen clients, and the numbers as papers print them."""
     from undrift.evaluate.views import protocols
-    from undrift.experiment.tables import legend, stage_table, text_table, unseen_line
+    from undrift.experiment.tables import legend, privacy_lines, stage_table, text_table, unseen_line
 
     lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend()}"]
     if newcomers := unseen_line(summary):
         lines.append(newcomers)
+    lines += privacy_lines(summary)
     return [*lines, f"\n{text_table(protocols(record.all, options['thresholds']))}"]
 
 

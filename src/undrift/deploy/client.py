@@ -200,7 +200,7 @@ def site_runtime(setup: Setup, clients: int, total: int, initial: torch.Tensor) 
         setup.runtime.loss,
         setup.runtime.augment,
     )
-    runtime.initial = initial.to(runtime.model.device)
+    runtime.initial, runtime.at_site = initial.to(runtime.model.device), True
     return runtime
 
 

@@ -28,7 +28,9 @@ HEADER_BYTES = 2**16  # of a header, beside what grows with the model and the me
 MAX_LENGTH = 2**40  # of one dimension
 INT64 = range(-(2**63), 2**63)
 LARGEST = float(np.finfo(np.float32).max)  # squares and sums of such numbers stay finite in float64
-DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtype("<i8")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"), "int64": np.dtype("<i8"), "int32": np.dtype("<i4"), "int16": np.dtype("<i2"), "uint8": np.dtype("u1"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def check_name(name: str) -> None:
 def parse_array(name: str, dtype: str, shape: Sequence[int], data: bytes) -> torch.Tensor:
     check_name(name)
     if dtype not in DTYPES:
-        raise Malformed(f"{name} has dtype {dtype[:20]} instead of float32 or int64")
+        raise Malformed(f"{name} has dtype {dtype[:20]} instead of one of {', '.join(DTYPES)}")
     if len(shape) > MAX_DIMENSIONS:
         raise Malformed(f"{name} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are accepted")
     fits = all(0 <= length <= MAX_LENGTH for length in shape)

@@ -105,7 +105,7 @@ def pack_reply(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> d
         "loss": finite(reply.loss),
         "last": finite(reply.last),
         "stateful": reply.stateful,
-        "vector": packer.add(f"{order.work}.vector", shared(reply.vector, plan)),
+        "vector": pack_vector(packer, order, reply, plan),
         "integers": packer.integers(order.work, reply.integers, plan),
         "messages": {
             part.key: packer.message(f"{order.work}.{part.key}", part.uplink, reply.client_messages[part.key], plan)
@@ -113,6 +113,14 @@ def pack_reply(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> d
             if part.key in reply.client_messages
         },
     }
+
+
+def pack_vector(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> str | dict[str, str]:
+    """The trained model or, where upload parts have a wire form, their arrays by name."""
+    assert reply.vector is not None
+    if not reply.packed:
+        return packer.add(f"{order.work}.vector", shared(reply.vector, plan))
+    return {name: packer.add(f"{order.work}.update.{name}", array) for name, array in reply.packed.items()}
 
 
 def shared(vector: torch.Tensor, plan: Plan) -> torch.Tensor:

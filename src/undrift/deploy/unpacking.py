@@ -19,6 +19,7 @@ from undrift.contract.parts import defines
 from undrift.core.vector import Integers
 from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields, printable
 from undrift.round.orders import Failure, Order, Reply
+from undrift.round.packed import most_packed_bytes, unpacked
 
 FAILURE_KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # that a site may report
 CLIENT_NUMBER = re.compile(r"[0-9]{1,12}")
@@ -43,6 +44,16 @@ class Decoder:
         vector = base.clone()
         vector[~mask] = received
         return vector
+
+    def trained(self, reference: Any, sent: torch.Tensor) -> torch.Tensor:
+        """The model that a site trained: as it is or, where upload parts have a wire form, as the update they packed."""
+        if not self.plan.method.on("upload"):
+            return self.vector(reference, sent)
+        if not isinstance(reference, dict) or not set(reference.values()) <= set(self.envelope.arrays):
+            raise Malformed("the update is not packed as the upload parts do it")
+        self.used |= set(reference.values())
+        arrays = {name: self.envelope.arrays[place] for name, place in reference.items()}
+        return sent + unpacked(self.plan, arrays)
 
     def array(self, reference: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(reference, str) or reference not in self.envelope.arrays:
@@ -108,7 +119,7 @@ ORDER_FIELDS = {
 }  # fmt: skip
 TRAINING_FIELDS = {
     "n": (int,), "steps": (int,), "effective_steps": (float, int, NONE), "loss": (float, NONE), "last": (float, NONE),
-    "stateful": (bool,), "vector": (str,), "integers": (dict,), "messages": (dict,),
+    "stateful": (bool,), "vector": (str, dict), "integers": (dict,), "messages": (dict,),
 }  # fmt: skip
 COMMON_FIELDS = {"work": (str,), "round": (int,), "seconds": (float, int), "metrics": (dict,)}
 REPLY_FIELDS = {**COMMON_FIELDS, "failure": (dict,), **TRAINING_FIELDS}
@@ -148,8 +159,8 @@ def most_bytes(orders: Sequence[Order], plan: Plan, integers: Integers) -> int:
     declared = [kind for part in plan.method.parts for kind in part.uplink.values()]
     by_client = sum(kind.floats(plan) for kind in declared if isinstance(kind, (Models, Numbers)))
     header = HEADER_BYTES + 128 * (plan.classes + by_client + len(declared)) + sum(4 * len(n) + 128 for n in integers)
-    vectors = Along("model").floats(plan) + sum(kind.floats(plan) for kind in declared)
-    training = 4 * vectors + 8 * sum(value.numel() for value in integers.values())
+    vectors = most_packed_bytes(plan) + 4 * sum(kind.floats(plan) for kind in declared)
+    training = vectors + 8 * sum(value.numel() for value in integers.values())
     return sum(header + training * (order.work == "train") for order in orders)
 
 
@@ -200,7 +211,7 @@ def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, n
     reply.effective_steps = entry["effective_steps"]
     reply.loss, reply.last = (loss_of(entry[name], least_loss) for name in ("loss", "last"))
     reply.integers = {**order.integers, **decoder.integers(entry["integers"])}
-    reply.vector = decoder.vector(entry["vector"], order.vector)
+    reply.vector = decoder.trained(entry["vector"], order.vector)
     max_norm = norm * max(1.0, norm_of(order.vector))
     check_norm("the update", reply.vector - order.vector, max_norm)
     reply.client_messages = unpack_messages(decoder, entry["messages"], order, max_norm)

@@ -60,7 +60,9 @@ class Options:
     combine: Any = option(None, "combining part")
     server: Any = option(None, "server update part")
     private: Any = option(None, "parameters that never leave a client: norms, head, named(…)")
-    upload: Any = option(None, "what happens to an update before it leaves, joined by +: dp(noise=1), topk(0.1), quantize(8)")
+    upload: Any = option(
+        None, "what happens to an update before it leaves, joined by +: dp(noise=1), topk(0.1), quantize(8)"
+    )
     uncovered: str = option("refuse", "statistics that dp does not cover: refuse them, or accept a run that uses them")
     stop_at_epsilon: float | None = option(None, "stop before the privacy loss ε exceeds this")
     seed: int = option(0, "seed of the run, and of the federation unless --data-seed is given")
@@ -118,6 +120,10 @@ class Options:
             raise unknown("engine", str(self.engine), ENGINES)
         if self.ray_address is not None and self.engine == "auto":
             raise BadRequest("--ray-address goes with --engine ray; no other engine joins a cluster")
+        if self.stop_at_epsilon is not None:
+            self._number("stop_at_epsilon", lambda v: v > 0, "a finite number above 0")
+        if self.uncovered not in ("refuse", "accept"):
+            raise unknown("uncovered", str(self.uncovered), ("refuse", "accept"))
         if self.stop_at is not None:
             self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
             if not self.validation:

@@ -14,6 +14,7 @@ from typing import Any
 import tomli_w
 import torch
 
+from undrift.contract.parts import AXES
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.agreement import method_digest
@@ -48,7 +49,7 @@ def option_values(setup: Setup) -> dict[str, Any]:
     return values
 
 
-AXIS_OPTIONS = ("sampling", "objective", "personalize", "weighting", "combine", "server", "private")
+AXIS_OPTIONS = tuple(AXES)
 
 
 def part_text(part: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,10 @@ class Setup:
     notices: list[str]  # shown to the user before round 0
     faults: list[Any]
 
+    def epsilon(self, rounds: int) -> float | None:
+        """The privacy loss after so many rounds, where an upload part counts it (∞ without noise)."""
+        return epsilon_after(self.plan, rounds)
+
     def loop(
         self, engine: Engine, store: RunStore, callback: RunCallback | None = None, evaluator: Evaluator | None = None
     ) -> Loop:
@@ -66,6 +71,11 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
     plan = make_plan(options, federation, flat, composed, chosen)
+    if options.stop_at_epsilon is not None and (rounds := affordable(plan, options.stop_at_epsilon)) < options.rounds:
+        options = replace(options, rounds=rounds)
+        kept = tuple(one for one in composed.parts if one.axis != "upload")
+        composed = replace(composed, parts=(*kept, *plan.method.on("upload")))  # noise as it was calibrated
+        plan = make_plan(options, federation, flat, composed, chosen)
     notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
@@ -95,6 +105,7 @@ def make_plan(
         engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
+        secret=options.engine == "flower" and any(defines(one, "privacy") for one in composed.on("upload")),
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)
@@ -102,6 +113,24 @@ def make_plan(
         plan, method=composed, private=composed.private_mask(flat.layout),
         private_integers=frozenset(private & set(flat.layout.integers)),
     )  # fmt: skip
+
+
+def epsilon_after(plan: Plan, rounds: int) -> float | None:
+    statements = [part.privacy(plan, rounds) for part in plan.method.on("upload")]
+    spent = [math.inf if one["epsilon"] is None else float(one["epsilon"]) for one in statements if one is not None]
+    return sum(spent) if spent else None
+
+
+def affordable(plan: Plan, epsilon: float) -> int:
+    """How many of the planned rounds spend at most this ε. It is known before round 0."""
+    if epsilon_after(plan, 1) is None:
+        raise BadRequest('--stop-at-epsilon needs an upload part that counts ε, as in --upload "dp(noise=1)"')
+    rounds = sum((epsilon_after(plan, number) or 0.0) <= epsilon for number in range(1, plan.rounds + 1))
+    if not rounds:
+        raise BadRequest(
+            f"the first round spends ε = {epsilon_after(plan, 1):.3g}, more than --stop-at-epsilon {epsilon:g}; add noise"
+        )
+    return rounds
 
 
 def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ def summary(
         "accuracy": stages["G"].get("accuracy") if stages["G"] else None,
         "stages": stages,
         **({"unseen": unseen_clients} if unseen_clients else {}),
+        **({"privacy": statement} if (statement := privacy(record)) else {}),
         "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
         "model_sha256": sha256(evaluated),
     }
@@ -124,6 +126,15 @@ def unseen(record: Record) -> dict[str, Any] | None:
         if rows:
             stages[stage] = {**spread([value for (value,) in rows]), "clients": len(rows)}
     return stages or None
+
+
+def privacy(record: Record) -> dict[str, Any] | None:
+    """What is guaranteed after the recorded rounds, where an upload part counts it: ε, δ, the relation, what ε does not cover."""
+    statement = record.all("SELECT value FROM notes WHERE name = 'privacy' ORDER BY round DESC LIMIT 1")
+    if not statement:
+        return None
+    spent = record.all("SELECT value FROM notes WHERE name = 'epsilon' ORDER BY round DESC LIMIT 1")
+    return {"epsilon": json.loads(spent[0][0]), **json.loads(statement[0][0])}
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

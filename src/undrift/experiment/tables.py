@@ -50,6 +50,19 @@ def unseen_line(summary: dict[str, Any]) -> str:
     )
 
 
+def privacy_lines(summary: dict[str, Any]) -> list[str]:
+    """What ε says and what it does not cover; nothing where no privacy is counted."""
+    statement = summary.get("privacy")
+    if not statement:
+        return []
+    spent = "∞" if statement["epsilon"] is None else f"{statement['epsilon']:.3g}"
+    seeded = "; the noise is seeded, which protects nobody" if statement["seeded"] else ""
+    return [
+        f"ε = {spent} at δ = {statement['delta']:g} ({statement['relation']}; assumed: {statement['assumed']}){seeded}",
+        *(f"  not covered: {name}" for name in statement["uncovered"]),
+    ]
+
+
 def text_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
     """A table for a terminal. Columns of words (by index) are aligned left, those of numbers right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

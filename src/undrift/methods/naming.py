@@ -43,7 +43,9 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
         ranked.append(Ranked(NAMED, part, part.name))
         labels.append(f"{axis}.{part.name}")
     fixed = any(isinstance(one.part, Upload) and one.part.fixes_weights for one in ranked)
-    return join(ranked, name or "+".join(labels) or "fedavg", (weighting.uniform(), *DEFAULTS[1:]) if fixed else DEFAULTS)
+    return join(
+        ranked, name or "+".join(labels) or "fedavg", (weighting.uniform(), *DEFAULTS[1:]) if fixed else DEFAULTS
+    )
 
 
 def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:

@@ -162,7 +162,9 @@ class ClientRound:
             if one.state is not None:
                 after.parts[one.part.key] = one.state
         reply.client_messages = {
-            one.part.key: read(one.part.key, one.part.uplink, messages.get(one.part.key, {}), self.plan, self.without_private)
+            one.part.key: read(
+                one.part.key, one.part.uplink, messages.get(one.part.key, {}), self.plan, self.without_private
+            )
             for one in self.parts
         }
         self.outgoing = received + update

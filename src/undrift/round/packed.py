@@ -28,18 +28,23 @@ def packed(plan: Plan, update: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def unpacked(plan: Plan, arrays: dict[str, torch.Tensor]) -> torch.Tensor:
     """The update that `packed` was given. Whatever does not fit the parts is `Malformed`."""
-    size = plan.layout.n if plan.private is None else int((~plan.private).sum())
+    size = shared_size(plan)
     steps: list[tuple[Any, int]] = []
     for part in packers(plan):
         steps.append((part, size))
         size = part.packed(size)[1]
     values = arrays.get(VALUES, torch.empty(0))
+    if values.dtype != torch.float32 or any(array.ndim != 1 for array in arrays.values()):
+        raise Malformed("the update's values are not rows of float32 numbers")
+    owners = {part.name for part in packers(plan)}
+    if strange := sorted(name for name in arrays if name != VALUES and name.partition(".")[0] not in owners):
+        raise Malformed(f"{strange[0]!r} belongs to no upload part")
     for part, expected in reversed(steps):
         own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{part.name}.")}
         values = part.unpack(own, values, expected)
+    if len(values) != (shared := shared_size(plan)):
+        raise Malformed(f"the update has {len(values)} entries instead of {shared}")
     if plan.private is None:
-        if len(values) != plan.layout.n:
-            raise Malformed(f"the update has {len(values)} entries instead of {plan.layout.n}")
         return values
     update = torch.zeros(plan.layout.n)
     update[~plan.private] = values
@@ -48,7 +53,7 @@ def unpacked(plan: Plan, arrays: dict[str, torch.Tensor]) -> torch.Tensor:
 
 def most_packed_bytes(plan: Plan) -> int:
     """The most bytes that the arrays of one update can have."""
-    size = plan.layout.n if plan.private is None else int((~plan.private).sum())
+    size = shared_size(plan)
     total = 0
     for part in packers(plan):
         arrays, size = part.packed(size)
@@ -58,3 +63,8 @@ def most_packed_bytes(plan: Plan) -> int:
 
 def packers(plan: Plan) -> list[Any]:
     return [part for part in plan.method.on("upload") if defines(part, "pack")]
+
+
+def shared_size(plan: Plan) -> int:
+    """How many entries travel."""
+    return plan.layout.n if plan.private is None else int((~plan.private).sum())

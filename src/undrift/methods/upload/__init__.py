@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from undrift.methods.upload.dp import DP as dp
+from undrift.methods.upload.dp import ClientDP as dp
 from undrift.methods.upload.quantize import Quantize as quantize
 from undrift.methods.upload.topk import TopK as topk
 

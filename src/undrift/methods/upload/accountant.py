@@ -125,5 +125,7 @@ def library() -> Any:
         import dp_accounting.pld
         import dp_accounting.rdp
     except ImportError:
-        raise BadRequest("dp counts ε with dp-accounting, which is not installed: pip install 'undrift[privacy]'") from None
+        raise BadRequest(
+            "dp counts ε with dp-accounting, which is not installed: pip install 'undrift[privacy]'"
+        ) from None
     return dp_accounting

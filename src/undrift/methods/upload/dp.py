@@ -42,7 +42,7 @@ ALWAYS_UNCOVERED = (
 
 
 @dataclass(frozen=True)
-class DP(Upload):
+class ClientDP(Upload):
     epsilon: Annotated[float | None, Range(above=0)] = None
     delta: Annotated[float, Range(above=0, below=1)] = 1e-5
     clip: float | str = 1.0
@@ -64,6 +64,8 @@ class DP(Upload):
         if quantile is not None and not 0 < quantile < 1:
             raise BadRequest(f"dp: the quantile of {self.clip} must be between 0 and 1")
 
+    name: ClassVar = "dp"
+
     @property
     def clipping(self) -> tuple[float | None, float]:
         """The quantile that the bound follows (None: it is fixed), and the first bound."""
@@ -79,7 +81,7 @@ class DP(Upload):
 
     # ---- what it costs ---------------------------------------------------------------------------------------
 
-    def resolve(self, plan: Plan) -> DP:
+    def resolve(self, plan: Plan) -> ClientDP:
         """With the noise that reaches epsilon in the planned rounds."""
         if self.noise is not None:
             return self
@@ -119,6 +121,9 @@ class DP(Upload):
                 found.append(f"{', '.join(names)} of {part.name}")
             elif uses_more_than_sums(part) and not names:
                 found.append(f"what {part.name} makes of single replies")
+        weighting = plan.method.one("weighting")
+        if not weighting.fixed and not weighting.uplink:
+            found.append(f"the weights of {weighting.name}")
         return found
 
     def check(self, plan: Plan) -> Iterable[Problem]:
@@ -127,19 +132,23 @@ class DP(Upload):
             yield Problem("error", f"dp's noise was calibrated for {self.rounds} rounds, and {plan.rounds} would exceed "
                                    f"epsilon = {self.epsilon:g}; start a run with --rounds {plan.rounds}")  # fmt: skip
         if method.on("upload")[-1] is not self and any(defines(p, "upload") for p in after(method.on("upload"), self)):
-            yield Problem("error", "dp must be the last upload part: what follows it would change an update that it clipped")
+            yield Problem(
+                "error", "dp must be the last upload part: what follows it would change an update that it clipped"
+            )
         combine = method.one("combine")
         if not combine.averages:
-            yield Problem("error", f"dp releases a noised sum, and {combine.name} is no mean; use dp without {combine.name}")
+            yield Problem(
+                "error", f"dp releases a noised sum, and {combine.name} is no mean; use dp without {combine.name}"
+            )
         if method.shows_models or defines(method.one("server"), "model_for"):
             yield Problem("error", "dp covers one global model, and this method sends clients models of their own")
         if plan.layout.n > plan.layout.nP:
             yield Problem("error", "dp would add noise to BatchNorm's statistics; use a network with norm=group")
         open_names = self.uncovered(plan)
-        if not method.one("weighting").fixed and not any(method.one("weighting").name in name for name in open_names):
-            open_names.append(f"the weights of {method.one('weighting').name}")
         if open_names and plan.uncovered != "accept":
-            yield Problem("error", f"dp does not cover {'; '.join(open_names)}; add --uncovered accept to run all the same")
+            yield Problem(
+                "error", f"dp does not cover {'; '.join(open_names)}; add --uncovered accept to run all the same"
+            )
         yield from self.warnings(plan)
 
     def warnings(self, plan: Plan) -> Iterator[Problem]:
@@ -149,7 +158,9 @@ class DP(Upload):
         if self.noise == 0:
             yield Problem("warning", "dp with noise 0 protects nobody: ε is infinite")
         elif not plan.secret:
-            yield Problem("warning", "the noise is seeded, so that the run can be repeated: seeded noise protects nobody")
+            yield Problem(
+                "warning", "the noise is seeded, so that the run can be repeated: seeded noise protects nobody"
+            )
         for name in (*ALWAYS_UNCOVERED, *self.uncovered(plan)):
             yield Problem("warning", f"ε does not cover {name}")
 
@@ -198,7 +209,10 @@ class DP(Upload):
             total = server_sum(updates)
         else:  # weights that nobody covers, with leave: the mean times how many it is of
             total = answered * (mixed - server.vector) + updates[-1]
-        server.note("epsilon", self.privacy(plan, server.round + 1)["epsilon"])
+        statement = self.privacy(plan, server.round + 1)
+        server.note("epsilon", statement.pop("epsilon"))
+        if server.round == 0:
+            server.note("privacy", statement)
         return server.vector + total / self.divisor(plan, cohort), replies
 
     def divisor(self, plan: Plan, cohort: float) -> float:
@@ -207,7 +221,8 @@ class DP(Upload):
 
     def clipped(self, plan: Plan, replies: Replies, clip: float) -> Replies:
         """The replies, each within the bound whatever its client did."""
-        vectors, by_part = list(replies.vectors), {key: list(messages) for key, messages in replies.by_part.items()}
+        vectors = list(replies.vectors)
+        by_part: dict[str, Any] = {key: list(messages) for key, messages in replies.by_part.items()}
         for i, (vector, sent) in enumerate(zip(replies.vectors, replies.sent)):
             messages = {key: column[i] for key, column in by_part.items()}
             norm = joint_norm(vector - sent, covered_vectors(plan, messages))
@@ -224,14 +239,16 @@ class DP(Upload):
         noise = server.noise("update", plan.layout.n, deviation).float()
         if plan.private is not None:
             noise = noise.masked_fill(plan.private, 0.0)
-        by_part = {}
+        by_part: dict[str, Any] = {}
         for part in plan.method.parts:
             extra: Message = {}
             if part.linear:
                 for name, kind in part.uplink.items():
                     if isinstance(kind, Along):
                         drawn = server.noise(f"{part.key}/{name}", kind.size(plan), deviation).float()
-                        extra[name] = drawn if plan.private is None else drawn.masked_fill(plan.private[: len(drawn)], 0.0)
+                        extra[name] = (
+                            drawn if plan.private is None else drawn.masked_fill(plan.private[: len(drawn)], 0.0)
+                        )
             column = replies.by_part.get(part.key, [{} for _ in replies.ids])
             by_part[part.key] = [*column, extra]
         return replace(

@@ -39,14 +39,18 @@ class Quantize(Upload):
     @property
     def most(self) -> int:
         """L, the largest level."""
-        return 2 ** (self.bits - 1) - 1
+        return (1 << (self.bits - 1)) - 1
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         parts = plan.method.on("upload")
         if any(part.fixes_weights for part in parts[parts.index(self) :]):
-            yield Problem("error", "quantize rounds to a grid, and dp's clipping would move values off it; use topk with dp")
+            yield Problem(
+                "error", "quantize rounds to a grid, and dp's clipping would move values off it; use topk with dp"
+            )
         if any(part is not self for part in parts[parts.index(self) :]):
-            yield Problem("error", "quantize must be the last upload part: what follows it would move values off its grid")
+            yield Problem(
+                "error", "quantize must be the last upload part: what follows it would move values off its grid"
+            )
 
     def upload(
         self, job: Job, scratch: None, residual: Tree, update: torch.Tensor, messages: dict[str, Message]
@@ -67,7 +71,9 @@ class Quantize(Upload):
         """s of every block, as a column. A block of zeros has the step 1."""
         largest = blocks.abs().amax(1, keepdim=True).double()
         exponent = torch.ceil(torch.log2(largest / self.most)).clamp(min=-120)
-        exponent = torch.where(largest > torch.exp2(exponent) * self.most, exponent + 1, exponent)  # the logarithm rounds
+        exponent = torch.where(
+            largest > torch.exp2(exponent) * self.most, exponent + 1, exponent
+        )  # the logarithm rounds
         return torch.where(largest > 0, torch.exp2(exponent), 1.0).float()
 
     # ---- the wire --------------------------------------------------------------------------------------------
@@ -122,4 +128,5 @@ def stretch(packed: torch.Tensor, bits: int, size: int) -> torch.Tensor:
         return packed.long()
     flags = np.unpackbits(packed.numpy())[: size * bits].reshape(size, bits)
     shifted = np.packbits(np.pad(flags, ((0, 0), (8 - bits, 0))), axis=1)[:, 0]
-    return torch.from_numpy(shifted.astype(np.int64)) - 2 ** (bits - 1)
+    levels: torch.Tensor = torch.from_numpy(shifted.astype(np.int64)) - (1 << (bits - 1))
+    return levels

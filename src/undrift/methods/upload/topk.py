@@ -65,8 +65,10 @@ class TopK(Upload):
             return values
         index = arrays.get("index", torch.empty(0, dtype=torch.int32)).long()
         if len(index) != len(values) or len(index) > self.kept(size):
-            raise Malformed(f"topk has {len(index)} places for {len(values)} values, and at most {self.kept(size)} may travel")
-        if len(index) and not (0 <= int(index[0]) and int(index[-1]) < size and bool((index.diff() > 0).all())):
+            raise Malformed(
+                f"topk has {len(index)} places for {len(values)} values, and at most {self.kept(size)} may travel"
+            )
+        if len(index) and not (int(index[0]) >= 0 and int(index[-1]) < size and bool((index.diff() > 0).all())):
             raise Malformed("topk's places do not ascend within the vector")
         out = torch.zeros(size)
         out[index] = values
