@@ -35,6 +35,8 @@ class Row:
     options: dict[str, Any] = field(default_factory=dict)
     other_name: bool = False  # of a row that has been through the battery: only the table looks at it
     alone: str = ""  # the word in the sentence that refuses a cohort of one
+    batchnorm: str = ""  # the word in the sentence that refuses BatchNorm
+    noisy: bool = False  # a round moves the model even if nobody answers
 
     def __str__(self) -> str:
         return self.text
@@ -109,6 +111,12 @@ ROWS = [
     Row("weighting.size", like_fedavg="it is FedAvg", other_name=True),
     Row("combine.mean", like_fedavg="it is FedAvg", other_name=True),
     Row("server.replace", like_fedavg="it is FedAvg", other_name=True),
+    # uploads
+    Row("fedavg+topk(0.2)"),
+    Row("fedavg+quantize(4)"),
+    Row("scaffold+dp(noise=0.1, clip=0.5)", batchnorm="norm=group", noisy=True),
+    Row('fedavg+topk(0.3)+dp(noise=0.1, clip="adaptive(0.5)")', batchnorm="norm=group", noisy=True),
+    Row("fedper+topk(0.3)+quantize(8)"),
     # compositions
     Row("fedbss(T1=1)+scaffold@fednolowe"),
     Row("flood(T=2)+fedbss(T1=1)"),

@@ -55,7 +55,7 @@ class TopK(Upload):
     def pack(self, values: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         if not self.sparse(len(values)):
             return {}, values
-        index = values.nonzero().flatten()
+        index = values.abs().topk(self.kept(len(values))).indices.sort().values  # zeros too, where fewer are left
         return {"index": index.int()}, values[index]
 
     def unpack(self, arrays: dict[str, torch.Tensor], values: torch.Tensor, size: int) -> torch.Tensor:
@@ -64,10 +64,8 @@ class TopK(Upload):
                 raise Malformed(f"the update has {len(values)} entries instead of {size}")
             return values
         index = arrays.get("index", torch.empty(0, dtype=torch.int32)).long()
-        if len(index) != len(values) or len(index) > self.kept(size):
-            raise Malformed(
-                f"topk has {len(index)} places for {len(values)} values, and at most {self.kept(size)} may travel"
-            )
+        if not len(index) == len(values) == self.kept(size):
+            raise Malformed(f"topk has {len(index)} places for {len(values)} values instead of {self.kept(size)} for both")
         if len(index) and not (int(index[0]) >= 0 and int(index[-1]) < size and bool((index.diff() > 0).all())):
             raise Malformed("topk's places do not ascend within the vector")
         out = torch.zeros(size)
