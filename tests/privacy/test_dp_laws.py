@@ -70,9 +70,7 @@ def test_a_client_sends_an_update_of_exactly_the_bound(clip):
     lengths = [value for _, _, value in outcome.notes("norm")]
     assert min(lengths) > clip  # otherwise this test could not fail
     # All four are shortened, so their mean is at most the bound, and one client alone reaches it.
-    alone = run_parts(
-        f"fedavg+upload.dp(noise=0, clip={clip})", CLIENTS, rounds=1, selection="list([2])", cohort=None
-    )
+    alone = run_parts(f"fedavg+upload.dp(noise=0, clip={clip})", CLIENTS, rounds=1, selection="list([2])", cohort=None)
     moved = (alone.vector - alone.setup.runtime.initial).double().norm().item()
     assert moved <= clip
     assert moved == pytest.approx(clip, rel=1e-5)

@@ -157,7 +157,11 @@ class ClientDP(Upload):
                                      "client's data now and then")  # fmt: skip
         if self.noise == 0:
             yield Problem("warning", "dp with noise 0 protects nobody: ε is infinite")
-        elif not plan.secret:
+        elif plan.secret:
+            yield Problem(
+                "warning", "noise and cohorts come from the operating system: this run cannot be repeated bit for bit"
+            )
+        else:
             yield Problem(
                 "warning", "the noise is seeded, so that the run can be repeated: seeded noise protects nobody"
             )

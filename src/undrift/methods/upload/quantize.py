@@ -2,12 +2,12 @@
 
 Alistarh et al.: QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS 2017.
 
-    per block of 1024   s = 2^e, the smallest with max|total| ≤ L s,   L = 2^(bits−1) − 1
-    level_i = ⌊total_i/s + U(0,1)⌋,   sent = level · s,   r ← total − sent        total = u + r_old
+    s = 2^e, the smallest with max|total| ≤ L s,   L = 2^(bits−1) − 1        total = u + r_old
+    level_i = ⌊total_i/s + U(0,1)⌋,   sent = level · s,   r ← total − sent
 
-E[sent] = total, and the residual r is added to the next update. The step s is a power of two, where QSGD has max|u|/L: this
-costs up to one bit of resolution, and every product is exact in float32, so what is unpacked has the same bits. 32 bits
-change nothing.
+E[sent] = total, and the residual r is added to the next update: only where that update is not zero, so that what topk left
+behind stays behind. The step s is a power of two, where QSGD has max|u|/L. This costs up to one bit of resolution, and
+every product is exact in float32, so what is unpacked has the same bits. 32 bits change nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from undrift.contract.context import Message, Tree
 from undrift.contract.declare import Malformed
 from undrift.contract.parts import Job, Plan, Problem, Range, Upload
 from undrift.core.errors import BadRequest
-
-BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -57,35 +55,32 @@ class Quantize(Upload):
     ) -> tuple[Tree, torch.Tensor, dict[str, Message]]:
         if self.bits == 32:
             return residual, update, messages
-        total = update if residual is None else update + torch.as_tensor(residual)
-        blocks = as_blocks(total)
-        steps = self.steps(blocks)
-        draws = torch.rand(blocks.shape, generator=job.stream("rounding"), dtype=torch.float64)
-        levels = torch.floor(blocks.double() / steps.double() + draws).clamp(-self.most, self.most)
-        sent = (levels * steps.double()).float().flatten()[: len(total)]
-        if job.plan.private is not None:
-            sent = sent.masked_fill(job.plan.private, 0.0)
-        return total - sent, sent, messages
+        before = torch.zeros_like(update) if residual is None else torch.as_tensor(residual)
+        travels = update != 0
+        total = torch.where(travels, update + before, 0.0)
+        step = self.step(total)
+        draws = torch.rand(len(total), generator=job.stream("rounding"), dtype=torch.float64)
+        levels = torch.floor(total.double() / step + draws).clamp(-self.most, self.most)
+        sent = torch.where(travels, (levels * step).float(), 0.0)
+        return torch.where(travels, total - sent, before), sent, messages
 
-    def steps(self, blocks: torch.Tensor) -> torch.Tensor:
-        """s of every block, as a column. A block of zeros has the step 1."""
-        largest = blocks.abs().amax(1, keepdim=True).double()
-        exponent = torch.ceil(torch.log2(largest / self.most)).clamp(min=-120)
-        exponent = torch.where(
-            largest > torch.exp2(exponent) * self.most, exponent + 1, exponent
-        )  # the logarithm rounds
-        return torch.where(largest > 0, torch.exp2(exponent), 1.0).float()
+    def step(self, values: torch.Tensor) -> float:
+        """s. A vector of zeros has the step 1."""
+        largest = float(values.abs().max()) if len(values) else 0.0
+        if not (0 < largest < math.inf):
+            return 1.0
+        exponent = max(-120, math.ceil(math.log2(largest / self.most)))
+        return 2.0 ** (exponent + (largest > 2.0**exponent * self.most))  # the logarithm rounds
 
     # ---- the wire --------------------------------------------------------------------------------------------
 
     def pack(self, values: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         if self.bits == 32 or not len(values):
             return {}, values
-        blocks = as_blocks(values)
-        steps = self.steps(blocks)
-        levels = (blocks.double() / steps.double()).round().long().flatten()[: len(values)]
-        arrays = {"step": torch.log2(steps.double()).to(torch.int16).flatten(), "levels": squeeze(levels, self.bits)}
-        return arrays, values[:0]
+        step = self.step(values)
+        levels = (values.double() / step).round().long()
+        exponent = torch.tensor([round(math.log2(step))], dtype=torch.int16)
+        return {"step": exponent, "levels": squeeze(levels, self.bits)}, values[:0]
 
     def unpack(self, arrays: dict[str, torch.Tensor], values: torch.Tensor, size: int) -> torch.Tensor:
         if self.bits == 32 or not size:
@@ -99,19 +94,13 @@ class Quantize(Upload):
         levels, step = stretch(arrays["levels"], self.bits, size), arrays["step"]
         if int(levels.abs().max()) > self.most or int(step.abs().max()) > 127:
             raise Malformed("quantize's levels or steps are out of range")
-        steps = torch.exp2(step.double()).repeat_interleave(BLOCK)[:size]
-        return (levels * steps).float()
+        return (levels * 2.0 ** int(step)).float()
 
     def packed(self, size: int) -> tuple[dict[str, tuple[torch.dtype, int]], int]:
         if self.bits == 32 or not size:
             return {}, size
         levels = (torch.uint8, math.ceil(size * self.bits / 8)) if self.bits <= 8 else (torch.int16, size)
-        return {"step": (torch.int16, math.ceil(size / BLOCK)), "levels": levels}, 0
-
-
-def as_blocks(values: torch.Tensor) -> torch.Tensor:
-    """[blocks, BLOCK], the last one filled up with zeros."""
-    return torch.nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK)
+        return {"step": (torch.int16, 1), "levels": levels}, 0
 
 
 def squeeze(levels: torch.Tensor, bits: int) -> torch.Tensor:

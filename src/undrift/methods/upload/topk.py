@@ -65,7 +65,9 @@ class TopK(Upload):
             return values
         index = arrays.get("index", torch.empty(0, dtype=torch.int32)).long()
         if not len(index) == len(values) == self.kept(size):
-            raise Malformed(f"topk has {len(index)} places for {len(values)} values instead of {self.kept(size)} for both")
+            raise Malformed(
+                f"topk has {len(index)} places for {len(values)} values instead of {self.kept(size)} for both"
+            )
         if len(index) and not (int(index[0]) >= 0 and int(index[-1]) < size and bool((index.diff() > 0).all())):
             raise Malformed("topk's places do not ascend within the vector")
         out = torch.zeros(size)
