@@ -87,6 +87,9 @@ ROWS = [
     Row("feddecorr"),
     Row("fednp"),
     Row("fedrs"),
+    Row("fedsam(rho=0.2)"),
+    Row("fedsam(rho=0.2, adaptive=true)"),
+    Row("fedntd"),
     Row("fedma", options={"lr": 2.0}),  # with small steps nobody's units change places
     Row("fedma(variant=fednolowe)"),
     Row("fedcda(warmup=1)"),
@@ -104,6 +107,9 @@ ROWS = [
     Row("normbound"),
     Row("ditto", like_fedavg=PERSONAL),
     Row("finetune", like_fedavg=PERSONAL),
+    Row("pfedme(lam=2)"),
+    Row("fedproto"),
+    Row("objective.fedproto"),
     # parts that no published name brings
     Row("sampling.subset"),
     Row("weighting.mix([size(), bound()], [0.5, 0.5])"),
@@ -126,6 +132,8 @@ ROWS = [
     Row("flood(T=2)+scaffold+fliu@bound"),
     Row("fedbss(T1=1)+fedprox@fednolowe"),
     Row("feddyn@bound"),
+    Row("scaffold+fedsam(rho=0.2)"),
+    Row("flood(T=2)+fedlc+fedsam(rho=0.2)+pfedme(lam=2)"),
 ]
 
 

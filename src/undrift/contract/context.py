@@ -85,6 +85,19 @@ class Batch:
     head: Callable[[torch.Tensor], torch.Tensor] | None = None  # features -> logits, likewise
     gradient: torch.Tensor | None = None  # raw, along P, where a part needs "gradient"; after backward
     mean_weight: float = 1.0  # of its samples, where a part weighs them
+    again: bool = False  # the same batch at another point, for `gradient_at`: keep no count and no running state
+    recompute: Callable[[Batch, torch.Tensor], torch.Tensor] | None = field(default=None, repr=False)  # by the engine
+
+    def gradient_at(self, P: torch.Tensor) -> torch.Tensor:
+        """The gradient that the calling `gradient` hook would have been given, had the model been at P: the same
+        samples and dropout draws, and the hooks of all other parts. BatchNorm statistics and the model stay as they are.
+        For parts with `needs = ("gradient_at",)`, in `gradient` and `after_step`. Each call counts as training on the
+        batch once more."""
+        if self.recompute is None:
+            raise RuntimeError(
+                "gradient_at works in `gradient` and `after_step` of a part that declares needs = ('gradient_at',)"
+            )
+        return self.recompute(self, P)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A client's round as a part sees it: the `Job`, and the networks a part may use beside the one that trains."""
+"""A client's round as a part sees it: the `Job`. The networks it lends to parts are in networks.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from undrift.contract.context import Plan
-from undrift.core import optimize
+from undrift.contract.networks import Replica as Replica
+from undrift.contract.networks import Twin as Twin
 from undrift.core.streams import torch_stream
 from undrift.core.vector import Flat, Integers
 
@@ -213,63 +214,9 @@ class Job:
         """A frozen network, for the round."""
         return Replica(self._data.network(vector), self._data)
 
-    def twin(self, vector: torch.Tensor) -> Twin:
-        """A trainable copy, for the round."""
-        return Twin(self._data.network(vector), self._data, self.lr)
-
-
-class Replica:
-    """Eval mode, no gradient, fixed statistics: `replica(x)` gives (logits, features)."""
-
-    def __init__(self, flat: Flat, data: ClientData) -> None:
-        self.flat, self.data = flat, data
-        flat.module.eval()
-        if flat.layout.head is not None:
-            flat.watch()
-
-    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        self.data.samples_scored += len(x)
-        with torch.no_grad():
-            return self.flat(x), self.flat.features
-
-
-class Twin:
-    """A second model with the run's own clip, decay and optimizer. A penalty on its flat vector goes into `plus`: as a
-    term of the loss it would have no gradient, silently."""
-
-    def __init__(self, flat: Flat, data: ClientData, lr: float) -> None:
-        self.flat, self.data, self.lr = flat, data, lr
-        flat.module.train()
-        self.P = flat.P
-        self.rule = optimize.optimizer(flat, data.plan)
-        self.G = torch.empty_like(flat.P)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        self.data.samples_trained += len(x)
-        if (
-            self.flat.layout.batchnorm_needs_two
-        ):  # BatchNorm cannot learn from one value per channel: keep its statistics
-            for child in self.flat.module.modules():
-                if isinstance(child, torch.nn.modules.batchnorm._BatchNorm):
-                    child.train(len(x) > 1)
-        return self.flat(x)
-
-    @property
-    def vector(self) -> torch.Tensor:
-        return self.flat.vector.clone()
-
-    def loss(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.data.runtime.loss(logits, y).mean()
-
-    def step(self, loss: torch.Tensor, plus: torch.Tensor | None = None) -> torch.Tensor:
-        """One step down `loss`; returns the raw gradient along P. A non-finite gradient counts as zero."""
-        self.flat.gradient(loss, into=self.G)
-        raw = self.G.clone()
-        if plus is not None:
-            self.G.add_(plus)
-        whole = torch.isfinite(self.G).all()
-        optimize.step(self.rule, torch.where(whole, self.G, 0.0), self.lr)
-        return raw
+    def twin(self, vector: torch.Tensor, lr: float | None = None) -> Twin:
+        """A trainable copy, for the round. It learns at the run's rate, or at one of its own."""
+        return Twin(self._data.network(vector), self._data, self.lr if lr is None else lr)
 
 
 @dataclass

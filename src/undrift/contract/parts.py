@@ -44,7 +44,7 @@ class Part:
     """What every part may do, whatever its axis."""
 
     axis: ClassVar[str] = ""
-    needs: ClassVar[Sequence[str]] = ()  # "proxy", "features", "gradient", "effective_steps"
+    needs: ClassVar[Sequence[str]] = ()  # "proxy", "features", "gradient", "gradient_at", "effective_steps"
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model
     ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
 
@@ -151,7 +151,8 @@ class Objective(Part):
         raise NotImplementedError
 
     def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
-        """Change the flat gradient G in place. P may be read, not changed."""
+        """Change the flat gradient G in place. P may be read, not changed. Parts that need "gradient_at" come last: they
+        get the gradient of the whole composition, and `batch.gradient_at(P)` gives it at another point."""
         raise NotImplementedError
 
     def proximal_strength(self, job: Job) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from undrift.core.architecture import architecture
 from undrift.core.errors import BadRequest
 
 Integers = dict[str, torch.Tensor]
+Scratch = tuple[str, str, torch.Tensor | None]  # module, name and value of a buffer that is not in the state dict
 View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
 
 
@@ -140,14 +141,20 @@ class Flat:
     def device(self) -> torch.device:
         return self.vector.device
 
-    def load(self, vector: torch.Tensor, integers: Integers | None = None) -> None:
-        """Take the values of a vector. Buffers outside the state dict get their initial values: they are not sent, so
-        what an earlier client left in them would depend on which worker trained it."""
+    def load(
+        self, vector: torch.Tensor, integers: Integers | None = None, scratch: Sequence[Scratch] | None = None
+    ) -> None:
+        """Take the values of a vector. Buffers outside the state dict get their initial values (or `scratch`): they are
+        not sent, so what an earlier client left in them would depend on which worker trained it."""
         self.vector.copy_(vector)
-        for path, name, value in self._scratch:
+        for path, name, value in self._scratch if scratch is None else scratch:
             put_back(self.module.get_submodule(path)._buffers, name, value)
         for name, value in (integers or {}).items():
             self._integers[name].copy_(value)
+
+    def kept(self) -> tuple[torch.Tensor, Integers, list[Scratch]]:
+        """Copies of all that a forward pass may change: `load(*kept)` puts them back."""
+        return self.vector.clone(), self.integers(), scratch_buffers(self.module)
 
     def integers(self) -> Integers:
         return {name: value.detach().clone().cpu() for name, value in self._integers.items()}
@@ -266,8 +273,8 @@ def persistent_buffers(module: nn.Module) -> tuple[list[tuple[str, torch.Tensor]
     return floating, integer
 
 
-def scratch_buffers(module: nn.Module) -> list[tuple[str, str, torch.Tensor | None]]:
-    """(module, name, initial value) of the buffers that are not in the state dict."""
+def scratch_buffers(module: nn.Module) -> list[Scratch]:
+    """The buffers that are not in the state dict, with copies of their values."""
     return [
         (path, name, None if buffer is None else buffer.detach().clone())
         for path, owner in module.named_modules()

@@ -168,6 +168,11 @@ ROWS = (
     Published("fedrs", "Scores of classes a client does not have are scaled down.",
               "Li, Zhan: FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD 2021",
               brings=(objectives.fedrs,)),
+    Published("fedsam", "Local steps along the gradient at the worst point nearby: flat minima.",
+              "Qu et al.: Generalized Federated Learning via Sharpness Aware Minimization, ICML 2022", brings=(objectives.fedsam,)),
+    Published("fedntd", "What the received model says about the classes that are not true is kept.",
+              "Lee et al.: Preservation of the Global Knowledge by Not-True Distillation in Federated Learning, NeurIPS 2022",
+              brings=(objectives.fedntd,)),
     # ---- the server --------------------------------------------------------------------------------------------
     Published("fedma", "Hidden units are matched before they are averaged.",
               "Wang et al.: Federated Learning with Matched Averaging, ICLR 2020",
@@ -205,6 +210,12 @@ ROWS = (
     # ---- personal models: baselines of the papers --------------------------------------------------------------
     Published("ditto", "A personal model beside the global one, held near it.",
               "Li et al.: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021", brings=(personalize.ditto,)),
+    Published("pfedme", "A personal model that is the proximal point of the global one, which follows it.",
+              "Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020",
+              brings=(personalize.pfedme,), prefers=(weighting.uniform,)),
+    Published("fedproto", "Clients keep their models and agree on class prototypes, the mean features of a class.",
+              "Tan et al.: FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022",
+              brings=( objectives.fedproto, private.named, ), fixed={"pattern": "*", "size": None}),
     Published("finetune", "Every client uses the global model after a few more epochs on its own data; evaluation only.",
               "a baseline without a paper", brings=(personalize.finetune,)),
 )

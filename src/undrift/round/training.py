@@ -6,21 +6,18 @@ come from streams keyed by (seed, purpose, round, client), so every engine gives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from undrift.contract.context import Batch
-from undrift.contract.job import ActivePart, ClientData, Job, TrainingStats
-from undrift.contract.parts import defines
+from undrift.contract.job import ActivePart, ClientData, TrainingStats
 from undrift.core import optimize
 from undrift.core.determinism import drawing_from, freeze_statistics
 from undrift.core.streams import key, torch_stream
 from undrift.round.orders import Order
 from undrift.round.runtime import Runtime
-
-Bound = tuple[Callable[..., Any], Job, Any]  # a hook with its part's job and scratch
+from undrift.round.second_gradient import SecondGradient, bound, needs_second
 
 
 class LocalTraining:
@@ -39,17 +36,20 @@ class LocalTraining:
         self.lr = plan.rate(order.round)
         self.stats = TrainingStats(plan.momentum)
         self.rule = optimize.optimizer(model, plan, momentum)
-        self.epoch_indices, self.sample_weights, self.logits_hooks, self.loss_terms, self.gradient_hooks = (
-            bound(parts, hook) for hook in ("epoch_indices", "sample_weights", "logits", "loss", "gradient")
+        self.epoch_indices, self.sample_weights, self.logits_hooks, self.loss_terms = (
+            bound(parts, hook) for hook in ("epoch_indices", "sample_weights", "logits", "loss")
         )
+        self.gradient_hooks = bound([one for one in parts if not needs_second(one)], "gradient")
         self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
         self.features, self.raw_gradient = runtime.wants("features"), runtime.wants("gradient")
         # The recorded loss is the raw one; where no hook touches it, it is the loss that is trained.
         self.plain = not (self.logits_hooks or self.sample_weights or self.loss_terms)
+        self.second = SecondGradient(self, parts) if runtime.wants("gradient_at") else None
         # Where no part looks at the gradient it goes from autograd to the optimizer as it is, tensor by tensor.
         self.flat = bool(
             self.gradient_hooks or self.raw_gradient or self.update_masks or plan.clip is not None or self.rule.flat
-        )
+            or self.second is not None
+        )  # fmt: skip
         self.G = torch.empty_like(model.P)
         self.private = None if plan.private is None else plan.private[: plan.layout.nP].to(model.device)
         self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
@@ -108,7 +108,10 @@ class LocalTraining:
             x = self.runtime.network_input(all_x[at : at + size])
             if self.runtime.augment is not None:
                 x = self.runtime.augment(x, self.augment_stream)
-            yield Batch(x, y, index[at : at + size], self.model.P, epoch)
+            batch = Batch(x, y, index[at : at + size], self.model.P, epoch)
+            if self.second is not None:
+                self.second.watch(batch)
+            yield batch
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """The loss to minimise: logits → loss per sample → sample weights → mean → added terms."""
@@ -136,7 +139,7 @@ class LocalTraining:
             return raw.mean().item()
 
     def update(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Backward, the gradient hooks, the private part's own gradient back in its place, clip, step, mask."""
+        """Backward, the gradient hooks, those that look at another point, clip, step, mask."""
         if not self.flat:
             self.rule.update(self.model.gradients(loss), self.lr)
             return
@@ -145,20 +148,21 @@ class LocalTraining:
         if self.raw_gradient:
             batch.gradient = G.clone()
         if self.gradient_hooks:
-            own = G[self.private] if self.private is not None else None
-            for hook, job, scratch in self.gradient_hooks:
-                hook(self.model.P, G, batch, job, scratch)
-            if own is not None:
-                G[self.private] = own
+            self.correct(G, batch)
+        if self.second is not None:
+            self.second.correct(G, batch)
         optimize.step(self.rule, G, self.lr, self.mask)
+
+    def correct(self, G: torch.Tensor, batch: Batch) -> None:
+        """The gradient hooks, then the private part's own gradient back in its place."""
+        own = G[self.private] if self.private is not None else None
+        for hook, job, scratch in self.gradient_hooks:
+            hook(self.model.P, G, batch, job, scratch)
+        if own is not None:
+            G[self.private] = own
 
     def after_step(self, batch: Batch) -> None:
         """What else a part does with the batch, on random draws of its own."""
         for hook, job, scratch in self.after_steps:
             with drawing_from(self.after_step_draws):
                 hook(batch, job, scratch)
-
-
-def bound(parts: Sequence[ActivePart], hook: str) -> list[Bound]:
-    """A hook of every part that defines it, bound to what it is called with."""
-    return [(getattr(one.part, hook), one.job, one.scratch) for one in parts if defines(one.part, hook)]

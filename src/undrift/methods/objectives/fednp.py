@@ -69,12 +69,17 @@ class FedNP(Objective):
 
     def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: dict[str, Any]) -> None:
         place = prior_slice(job.plan)
-        npn = {name: value.detach().requires_grad_() for name, value in scratch["npn"].items()}
+        if not batch.again:
+            scratch["before"] = scratch["npn"], scratch["here"]
+        npn, here = scratch["before"]
+        npn = {name: value.detach().requires_grad_() for name, value in npn.items()}
         with torch.enable_grad():
             W = P[place].detach().requires_grad_()
-            term = self.lam * prior(W, propagate(npn, scratch["here"]))
+            term = self.lam * prior(W, propagate(npn, here))
             slopes = torch.autograd.grad(term, [W, *npn.values()])
         G[place] += torch.nan_to_num(slopes[0], 0.0, 0.0, 0.0)
+        if batch.again:
+            return
         scratch["npn"] = {
             name: value.detach() - job.lr * torch.nan_to_num(slope, 0.0, 0.0, 0.0)
             for (name, value), slope in zip(npn.items(), slopes[1:])

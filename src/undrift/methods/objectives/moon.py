@@ -78,9 +78,13 @@ class Moon(Objective):
         if scratch["own"] is None:
             return self.mu * contrast(batch.features, near, far, self.tau)
         here, there = scratch["heads"]
-        own = scratch["own"].detach().requires_grad_()
+        if not batch.again:
+            scratch["before"] = scratch["own"]
+        own = scratch["before"].detach().requires_grad_()
         near, far = self.project(here, near), self.project(there, far)
         term = self.mu * contrast(self.project(own, batch.features), near, far, self.tau)
+        if batch.again:
+            return term
         (g,) = torch.autograd.grad(term, own, retain_graph=True)
         g = torch.where(torch.isfinite(g).all(), g, 0.0)
         scratch["own"] = own.detach() - job.lr * g

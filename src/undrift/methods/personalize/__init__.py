@@ -9,5 +9,6 @@ from undrift.methods.personalize.fedrep import FedRep as fedrep
 from undrift.methods.personalize.finetune import Finetune as finetune
 from undrift.methods.personalize.fliu import Fliu as fliu
 from undrift.methods.personalize.local import Local as local
+from undrift.methods.personalize.pfedme import PFedMe as pfedme
 
-__all__ = ["apfl", "ditto", "fedfomo", "fedrep", "finetune", "fliu", "local"]
+__all__ = ["apfl", "ditto", "fedfomo", "fedrep", "finetune", "fliu", "local", "pfedme"]

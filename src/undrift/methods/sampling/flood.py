@@ -42,6 +42,7 @@ class RoundScores:
     taus: list[torch.Tensor] = field(default_factory=list)
     below: list[torch.Tensor] = field(default_factory=list)
     finite: list[torch.Tensor] = field(default_factory=list)
+    order: torch.Tensor | None = None  # of the batch, where the control is random
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,15 @@ class Flood(Sampling):
             below = scratch.fixed[batch.index]
         else:
             with torch.no_grad():
-                below = self.unsure(scores.SCORES[self.score](batch.logits, batch.features, batch.head), scratch)
-        scratch.below.append(below)
+                s = scores.SCORES[self.score](batch.logits, batch.features, batch.head)
+                below = self.unsure(s, None if batch.again else scratch)
+        if not batch.again:
+            scratch.below.append(below)
         if self.control == "random":
-            below = below[torch.randperm(len(below), generator=scratch.draw)]
+            if not batch.again:
+                scratch.order = torch.randperm(len(below), generator=scratch.draw)
+            assert scratch.order is not None
+            below = below[scratch.order]
         weights = torch.where(below, scratch.level, 1.0)
         if self.control == "normalised":
             return weights / weights.mean().clamp(min=1e-12)
@@ -149,15 +155,16 @@ class Flood(Sampling):
             return torch.where(below | ~below.any(), weights, 0.0)
         return weights
 
-    def unsure(self, s: torch.Tensor, scratch: RoundScores) -> torch.Tensor:
-        """Which samples lie strictly below τ. A score that is not finite counts as the smallest."""
+    def unsure(self, s: torch.Tensor, scratch: RoundScores | None) -> torch.Tensor:
+        """Which samples lie strictly below τ. A score that is not finite counts as the smallest. Noted in `scratch`."""
         finite = s.isfinite()
         least = s.nan_to_num(math.inf, math.inf, math.inf).amin()
         s = s.where(finite, least)
         tau = s.kthvalue(rank(self.q, len(s)) + 1).values
-        scratch.finite.append(finite)
-        scratch.scores.append(s)
-        scratch.taus.append(tau)
+        if scratch is not None:
+            scratch.finite.append(finite)
+            scratch.scores.append(s)
+            scratch.taus.append(tau)
         return s < tau
 
     def after_training(self, job: Job, scratch: RoundScores, state: Any) -> tuple[Tree, Message]:
