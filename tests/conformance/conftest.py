@@ -117,7 +117,8 @@ ROWS = [
     Row("weighting.size", like_fedavg="it is FedAvg", other_name=True),
     Row("combine.mean", like_fedavg="it is FedAvg", other_name=True),
     Row("server.replace", like_fedavg="it is FedAvg", other_name=True),
-    # uploads
+    # uploads and privacy
+    Row("fedprox+dpsgd(noise=0.5)", batchnorm="norm=group"),
     Row("fedavg+topk(0.2)"),
     Row("fedavg+quantize(4)"),
     Row("scaffold+dp(noise=0.1, clip=0.5)", batchnorm="norm=group", noisy=True),

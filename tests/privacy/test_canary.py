@@ -33,7 +33,9 @@ def epsilon_seen(upload: str, divide_noise_by: float = 1.0, monkeypatch: pytest.
         assert monkeypatch is not None
         honest = Server.noise
         monkeypatch.setattr(
-            Server, "noise", lambda self, purpose, size, deviation: honest(self, purpose, size, deviation / divide_noise_by)
+            Server,
+            "noise",
+            lambda self, purpose, size, deviation: honest(self, purpose, size, deviation / divide_noise_by),
         )
     loop = setup.loop(None, RunStore(None, 10**6))
     (part,) = setup.method.on("upload")
@@ -58,7 +60,9 @@ def lower_bound(present: np.ndarray, absent: np.ndarray) -> float:
     """The largest ε that the error rates contradict, at thresholds chosen on other draws (half of them)."""
     half = len(present) // 2, len(absent) // 2
     best, threshold = -math.inf, 0.0
-    for candidate in np.quantile(np.concatenate([present[: half[0]], absent[: half[1]]]), np.linspace(0.001, 0.9999, 400)):
+    for candidate in np.quantile(
+        np.concatenate([present[: half[0]], absent[: half[1]]]), np.linspace(0.001, 0.9999, 400)
+    ):
         if (found := bound_at(candidate, present[: half[0]], absent[: half[1]])) > best:
             best, threshold = found, candidate
     return bound_at(threshold, present[half[0] :], absent[half[1] :])

@@ -28,6 +28,7 @@ CLIENT_HOOKS = (
     "start",
     "before_training",
     "epoch_indices",
+    "batch_indices",
     "update_mask",
     "logits",
     "sample_weights",
@@ -142,7 +143,7 @@ def join(ranked: Sequence[Ranked], name: str, defaults: Sequence[Part]) -> Metho
     for axis in SINGLE:
         kept, more = settle(axis, kept)
         notices += more
-    choosing = [one.part for one in kept if defines(one.part, "epoch_indices")]
+    choosing = [one.part for one in kept if defines(one.part, "epoch_indices") or defines(one.part, "batch_indices")]
     if len(choosing) > 1:
         first, second = choosing[:2]
         raise BadRequest(f"{first.name} and {second.name} both pick the samples of an epoch; use one of them")

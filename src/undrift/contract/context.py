@@ -86,7 +86,15 @@ class Batch:
     gradient: torch.Tensor | None = None  # raw, along P, where a part needs "gradient"; after backward
     mean_weight: float = 1.0  # of its samples, where a part weighs them
     again: bool = False  # the same batch at another point, for `gradient_at`: keep no count and no running state
+    per_sample: Callable[[Batch], torch.Tensor] | None = field(default=None, repr=False)  # by the engine
     recompute: Callable[[Batch, torch.Tensor], torch.Tensor] | None = field(default=None, repr=False)  # by the engine
+
+    def sample_gradients(self) -> torch.Tensor:
+        """[samples, nP]: the gradient of every sample's own loss, without what other parts add. For parts with
+        `needs = ("sample_gradients",)`."""
+        if self.per_sample is None:
+            raise RuntimeError("sample_gradients works in a part that declares needs = ('sample_gradients',)")
+        return self.per_sample(self)
 
     def gradient_at(self, P: torch.Tensor) -> torch.Tensor:
         """The gradient that the calling `gradient` hook would have been given, had the model been at P: the same

@@ -44,9 +44,11 @@ class Part:
     """What every part may do, whatever its axis."""
 
     axis: ClassVar[str] = ""
-    needs: ClassVar[Sequence[str]] = ()  # "proxy", "features", "gradient", "gradient_at", "effective_steps"
+    # "proxy", "features", "gradient", "gradient_at", "sample_gradients", "effective_steps"
+    needs: ClassVar[Sequence[str]] = ()
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model
     ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
+    protects: ClassVar[bool] = False  # its noise protects somebody, so at real sites nobody may be able to repeat it
 
     def __post_init__(self) -> None:
         """Check the fields against their declarations, then `validate`."""
@@ -130,6 +132,10 @@ class Sampling(Part):
 
     def epoch_indices(self, job: Job, scratch: Any, epoch: int) -> torch.Tensor:
         """The positions to train on in this epoch (0-based); the engine shuffles them."""
+        raise NotImplementedError
+
+    def batch_indices(self, job: Job, scratch: Any, epoch: int) -> Sequence[torch.Tensor]:
+        """The positions of every batch of this epoch, where batches are not slices of a shuffled epoch."""
         raise NotImplementedError
 
     def sample_weights(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:

@@ -105,7 +105,7 @@ def make_plan(
         engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
-        secret=options.engine == "flower" and any(defines(one, "privacy") for one in composed.on("upload")),
+        secret=options.engine == "flower" and any(one.protects for one in composed.parts),
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)

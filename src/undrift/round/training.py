@@ -17,6 +17,7 @@ from undrift.core.determinism import drawing_from, freeze_statistics
 from undrift.core.streams import key, torch_stream
 from undrift.round.orders import Order
 from undrift.round.runtime import Runtime
+from undrift.round.sample_gradients import SampleGradients
 from undrift.round.second_gradient import SecondGradient, bound, needs_second
 
 
@@ -39,6 +40,8 @@ class LocalTraining:
         self.epoch_indices, self.sample_weights, self.logits_hooks, self.loss_terms = (
             bound(parts, hook) for hook in ("epoch_indices", "sample_weights", "logits", "loss")
         )
+        self.batch_indices = bound(parts, "batch_indices")
+        self.per_sample = SampleGradients(runtime) if runtime.wants("sample_gradients") else None
         self.gradient_hooks = bound([one for one in parts if not needs_second(one)], "gradient")
         self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
         self.features, self.raw_gradient = runtime.wants("features"), runtime.wants("gradient")
@@ -98,20 +101,31 @@ class LocalTraining:
         index = index[torch.randperm(len(index), generator=self.order_stream)]
         for hook, job, _ in self.update_masks:
             self.mask = hook(job, epoch)
-        all_x, all_y, size, stats = self.data.x[index], self.data.y[index], self.plan.batch, self.stats
-        for at in range(0, len(index), size):
+        stats = self.stats
+        for place, x, y in self.slices(index, epoch):
             if stats.gave_up or stats.steps + stats.skipped == self.order.budget:
                 return
-            y = all_y[at : at + size]
             if self.skip_single and len(y) == 1:
                 continue
-            x = self.runtime.network_input(all_x[at : at + size])
+            x = self.runtime.network_input(x)
             if self.runtime.augment is not None:
                 x = self.runtime.augment(x, self.augment_stream)
-            batch = Batch(x, y, index[at : at + size], self.model.P, epoch)
+            batch = Batch(x, y, place, self.model.P, epoch)
+            if self.per_sample is not None:
+                batch.per_sample = self.per_sample
             if self.second is not None:
                 self.second.watch(batch)
             yield batch
+
+    def slices(self, index: torch.Tensor, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """(positions, x, y) of every batch: slices of the shuffled epoch, unless a part says what a batch is."""
+        data, size = self.data, self.plan.batch
+        for hook, job, scratch in self.batch_indices:
+            yield from ((place, data.x[place], data.y[place]) for place in hook(job, scratch, epoch))
+            return
+        x, y = data.x[index], data.y[index]
+        for at in range(0, len(index), size):
+            yield index[at : at + size], x[at : at + size], y[at : at + size]
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """The loss to minimise: logits → loss per sample → sample weights → mean → added terms."""

@@ -50,6 +50,7 @@ class ClientDP(Upload):
     cap: Annotated[int | None, Range(least=1)] = None  # of a client's samples; None: all clients weigh the same
     rounds: Annotated[int | None, Range(least=1)] = None  # that the noise was calibrated for; `resolve` fills it in
 
+    protects: ClassVar[bool] = True
     fixes_weights: ClassVar[bool] = True
     keeps_empty_cohorts: ClassVar[bool] = True
 
