@@ -14,13 +14,14 @@ The counter multiplies a participant's training time; the replay changes nothing
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView
-from undrift.round.orders import Order
+from undrift.round.orders import Order, Reply
 
 if TYPE_CHECKING:
     from undrift.round.runtime import Runtime
@@ -43,7 +44,7 @@ class Cost(Diagnostic):
             values = {
                 "flops": one["flops"],
                 "elementwise": one["elementwise"],
-                "bytes_up": model + in_bytes(reply.integers) + in_bytes(reply.client_messages),
+                "bytes_up": sent_bytes(reply, model) + in_bytes(reply.integers) + in_bytes(reply.client_messages),
                 "bytes_down": model + in_bytes(order.integers) + in_bytes(order.server_messages),
             }
             for metric, value in values.items():
@@ -63,6 +64,14 @@ class Cost(Diagnostic):
         with Written() as written, FlopCounterMode(display=False) as counter:
             work.train()
         return {"flops": counter.get_total_flops(), "elementwise": written.numbers}
+
+
+def sent_bytes(reply: Reply, model: int) -> int:
+    """The bytes of the update: what upload parts noted that they packed, else the model's."""
+    return next(
+        (int(json.loads(value)) for part, name, value in reply.notes if part.startswith("upload.") and name == "bytes"),
+        model,
+    )
 
 
 def in_bytes(tree: Any) -> int:
