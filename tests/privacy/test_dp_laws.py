@@ -308,3 +308,30 @@ def test_it_stops_before_the_budget_is_exceeded():
     whole = replace(setup.plan, rounds=50)
     (part,) = setup.method.on("upload")
     assert part.privacy(whole, rounds)["epsilon"] <= 5.0 < part.privacy(whole, rounds + 1)["epsilon"]
+
+
+def test_the_page_and_the_terminal_say_what_is_not_covered(tmp_path, capsys):
+    from undrift.cli import command
+
+    folder = tmp_path / "run"
+    command(
+        ["run", "--data", "digits", "--clients", "8", "--rounds", "2", "--upload", "dp(noise=1)", "--out", str(folder)]
+    )
+    printed = capsys.readouterr().out
+    assert "not covered: training losses" in printed
+    command(["show", str(folder)])
+    assert "replace one client" in capsys.readouterr().out
+    command(["report", str(folder), "--out", str(tmp_path / "page.html")])
+    assert "not covered: training losses" in (tmp_path / "page.html").read_text()
+
+
+def test_cost_counts_the_bytes_that_travel():
+    plain = run_parts("fedavg", CLIENTS, rounds=1, diagnose="cost", evaluate_every=1)
+    sparse = run_parts("fedavg+topk(0.1)", CLIENTS, rounds=1, diagnose="cost", evaluate_every=1)
+
+    def up(outcome) -> float:
+        return outcome.store.record.all("SELECT value FROM metrics WHERE metric='bytes_up' AND client IS NULL")[0][0]
+
+    n = plain.setup.plan.layout.n
+    assert up(plain) == 4 * 4 * n
+    assert up(sparse) == 4 * 8 * math.ceil(0.1 * n)

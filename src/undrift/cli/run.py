@@ -75,13 +75,15 @@ def refuse_nothing_learned(result: Result) -> None:
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """Print the result: tables (for people), one JSON object (for scripts)."""
-    from undrift.experiment.tables import legend, stage_table, text_table, unseen_line
+    from undrift.experiment.tables import legend, privacy_lines, stage_table, text_table, unseen_line
 
     if not quiet:
         stream = sys.stderr if json else sys.stdout
         print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=stream)
         if newcomers := unseen_line(summary):
             print(newcomers, file=stream)
+        for line in privacy_lines(summary):
+            print(line, file=stream)
         for failure in summary["failures"][:5]:
             who = "a worker" if failure["client"] is None else f"client {failure['client']}"
             print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=stream)

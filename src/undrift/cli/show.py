@@ -76,7 +76,7 @@ def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
         "accuracy": (stage_g or {}).get("accuracy"),
         "stages": {"G": stage_g, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
         "unseen": unseen(record),
-        "privacy": privacy(record),
+        "privacy": privacy(record.all),
     }
 
 

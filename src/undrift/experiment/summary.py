@@ -38,7 +38,7 @@ def summary(
         "accuracy": stages["G"].get("accuracy") if stages["G"] else None,
         "stages": stages,
         **({"unseen": unseen_clients} if unseen_clients else {}),
-        **({"privacy": statement} if (statement := privacy(record)) else {}),
+        **({"privacy": statement} if (statement := privacy(record.all)) else {}),
         "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
         "model_sha256": sha256(evaluated),
     }
@@ -128,13 +128,13 @@ def unseen(record: Record) -> dict[str, Any] | None:
     return stages or None
 
 
-def privacy(record: Record) -> dict[str, Any] | None:
+def privacy(query: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Any] | None:
     """What is guaranteed after the recorded rounds, where an upload part counts it: ε, δ, the relation, what ε does not cover."""
-    statement = record.all("SELECT value FROM notes WHERE name = 'privacy' ORDER BY round DESC LIMIT 1")
+    statement = query("SELECT value FROM notes WHERE name = 'privacy' ORDER BY round DESC LIMIT 1")
     if not statement:
         return None
-    spent = record.all("SELECT value FROM notes WHERE name = 'epsilon' ORDER BY round DESC LIMIT 1")
-    return {"epsilon": json.loads(spent[0][0]), **json.loads(statement[0][0])}
+    spent = query("SELECT value FROM notes WHERE name = 'epsilon' ORDER BY round DESC LIMIT 1")
+    return {"epsilon": json.loads(spent[0][0]), **json.loads(json.loads(statement[0][0]))}
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

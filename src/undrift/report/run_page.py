@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from undrift.evaluate.views import Query, protocols
-from undrift.experiment.tables import legend, stage_table, unseen_line
+from undrift.experiment.summary import privacy
+from undrift.experiment.tables import legend, privacy_lines, stage_table, unseen_line
 from undrift.methods import scores
 from undrift.report import clients, pictures
 from undrift.report.plots import client_bars
@@ -21,6 +22,8 @@ def sections(name: str, query: Query, summary: dict[str, Any], thresholds: Seque
     ]
     if unseen := unseen_line(summary):
         shown.append(("unseen", unseen))
+    if lines := privacy_lines({"privacy": privacy(query)}):
+        shown.append(("privacy", "\n".join(lines)))
     run = [(name, query)]
     shown += [
         ("scatter-l1", clients.trade_off(run, "L1")),

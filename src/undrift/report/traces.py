@@ -71,6 +71,12 @@ STYLES = {
     "combine.factor": Style("factor that shortens an update"),
     "combine.age": Style("age of the model that is used, in rounds"),
     "server.factor": Style("length of the server's step"),
+    "sampling.sample_epsilon": Style("ε of a client's samples so far"),
+    "upload.epsilon": Style("ε so far"),
+    "upload.norm": Style("length of the update before clipping"),
+    "upload.clip": Style("the bound on an update's length"),
+    "upload.bytes": Style("bytes of the update on the wire"),
+    "upload.privacy": Style("what ε says"),
 }
 
 

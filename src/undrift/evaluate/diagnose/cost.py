@@ -6,7 +6,7 @@
     elementwise   of a participant: numbers written by everything else, such as a proximal term, activations and SGD's
                   own arithmetic (its fused kernel counts once per number); their sum under no client
     server        numbers written at the server between the answers and the next model
-    bytes_up      what the client sent: its model without private entries, integer buffers, messages
+    bytes_up      what the client sent: its model without private entries (as upload parts pack it), integer buffers, messages
     bytes_down    what it was sent
 
 The counter multiplies a participant's training time; the replay changes nothing of the run.

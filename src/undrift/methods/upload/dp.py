@@ -18,6 +18,7 @@ once. Parts whose server hooks use more than sums are not covered, and are refus
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -217,7 +218,7 @@ class ClientDP(Upload):
         statement = self.privacy(plan, server.round + 1)
         server.note("epsilon", statement.pop("epsilon"))
         if server.round == 0:
-            server.note("privacy", statement)
+            server.note("privacy", json.dumps(statement))  # a text: nothing to draw
         return server.vector + total / self.divisor(plan, cohort), replies
 
     def divisor(self, plan: Plan, cohort: float) -> float:
