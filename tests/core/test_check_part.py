@@ -204,6 +204,80 @@ class Homeless:
     strength: float = 0.1
 
 
+# ---- what is lent, and company -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MovesTheModel(Objective):
+    """SAM by hand: it forgets that P is the model that trains."""
+
+    def gradient(self, P, G, batch, job, scratch):
+        P.add_(G, alpha=0.1)
+
+
+@dataclass(frozen=True)
+class MovesTheModelAndBack(Objective):
+    """Harmless only as long as nothing is rounded."""
+
+    def gradient(self, P, G, batch, job, scratch):
+        P.add_(0.1)
+        P.sub_(0.1)
+
+
+@dataclass(frozen=True)
+class ChangesTheBatch(Objective):
+    def loss(self, batch, job, scratch):
+        batch.x.mul_(0.5)
+        return batch.logits.sum() * 0
+
+
+@dataclass(frozen=True)
+class SamWithATwin(Objective):
+    """The plain loss of a second network: every other part vanishes."""
+
+    rho: float = 0.1
+
+    def before_training(self, job, state, server_message):
+        return job.twin(job.received)
+
+    def gradient(self, P, G, batch, job, twin):
+        twin.P.copy_(P)
+        twin.flat.gradient(twin.loss(twin(batch.x), batch.y), into=G)
+        twin.P.copy_(P + self.rho * G / G.norm().clamp(min=1e-12))
+        twin.flat.gradient(twin.loss(twin(batch.x), batch.y), into=G)
+
+
+@dataclass(frozen=True)
+class CountsTwice(Objective):
+    """Its pull fades with every call: another part's second look would count as a step."""
+
+    def before_training(self, job, state, server_message):
+        return {"calls": 0}
+
+    def gradient(self, P, G, batch, job, scratch):
+        scratch["calls"] += 1
+        G.mul_(1 / scratch["calls"])
+
+
+@dataclass(frozen=True)
+class CountsOnce(Objective):
+    def before_training(self, job, state, server_message):
+        return {"calls": 0}
+
+    def gradient(self, P, G, batch, job, scratch):
+        scratch["calls"] += not batch.again
+        G.mul_(1 / scratch["calls"])
+
+
+@dataclass(frozen=True)
+class SamByGradientAt(Objective):
+    rho: float = 0.1
+    needs: ClassVar = ("gradient_at",)
+
+    def gradient(self, P, G, batch, job, scratch):
+        G.copy_(batch.gradient_at(P + self.rho * G / G.norm().clamp(min=1e-12)))
+
+
 BROKEN = [
     (OnItself(), "hidden state"),
     (OnItsClass(), "hidden state"),
@@ -226,6 +300,11 @@ BROKEN = [
     (NumpyRandom(), "global generator"),
     (FreshNumpyGenerator(), "outside its streams"),
     (ServerRand(), "global generator"),
+    (MovesTheModel(), "changes P in `gradient`"),
+    (MovesTheModelAndBack(), "changes P in `gradient`"),
+    (ChangesTheBatch(), "changes batch.x in `loss`"),
+    (SamWithATwin(), "fedlc has no effect beside"),
+    (CountsTwice(), "a second time"),
     (NotFrozen(), "frozen dataclass"),
     (Child(), "final"),
     (Homeless(), "axis"),
@@ -238,6 +317,11 @@ def test_a_broken_part_is_refused_with_the_law_it_breaks(part, law):
     COUNTER["calls"] = 0
     with pytest.raises(Broken, match=law):
         check(part, **QUICK)
+
+
+@pytest.mark.parametrize("part", [CountsOnce(), SamByGradientAt()])
+def test_nothing_vanishes_in_company(part):
+    check(part, **QUICK)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,23 @@ import typer
 import typer.core
 
 import undrift
-from undrift.cli import bench, compare, data, demo, deploy, env, export, methods, paper, report, resume, run, runs, show
+from undrift.cli import (
+    bench,
+    check,
+    compare,
+    data,
+    demo,
+    deploy,
+    env,
+    export,
+    methods,
+    paper,
+    report,
+    resume,
+    run,
+    runs,
+    show,
+)
 from undrift.cli.settings import known_options
 from undrift.core.errors import Stopped
 
@@ -47,11 +63,11 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
         typer.echo(WELCOME)
 
 
-for module in (demo, run, compare, resume, show, report, export, runs, methods, env, bench):
+for module in (demo, run, compare, resume, show, report, export, runs, methods, check, env, bench):
     module.add(app)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
 app.add_typer(deploy.app, name="deploy")
 commands = [
-    "bench", "compare", "data", "demo", "deploy", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
+    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
 ]  # fmt: skip

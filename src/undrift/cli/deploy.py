@@ -59,14 +59,18 @@ def settings_of(run: str | None) -> dict[str, Any]:
     """The settings of a simulation that also apply to a deployment."""
     if run is None:
         return {}
+    from undrift.experiment import kept_code
     from undrift.experiment.folders import run_folder
+    from undrift.experiment.foreign_code import foreign_code
     from undrift.experiment.run_toml import read_toml
 
     shared = (
         "method", "parts", "model", "rounds", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "lr_decay",
         "clip", "persist_momentum", "augment", "loss", "seed", "data", "evaluate_every",
     )  # fmt: skip
-    table = read_toml(run_folder(run) / "run.toml")
+    folder = run_folder(run)
+    table = read_toml(folder / "run.toml")
+    kept_code.make_importable(foreign_code(table), folder / kept_code.FOLDER)
     settings = {name: table[name] for name in shared if name in table}
     for name, value in settings.items():
         if isinstance(value, str) and value.startswith("object:"):

@@ -15,7 +15,7 @@ def add(app: typer.Typer) -> None:
 
 
 def methods(
-    name: str | None = typer.Argument(None, help="name of a method, or axis.part"),
+    name: str | None = typer.Argument(None, help="name of a method, axis.part, or package:name of your own"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
     markdown: bool = typer.Option(
         False, "--markdown", help="print all methods and parts as Markdown (docs/methods.md)"
@@ -98,7 +98,8 @@ def page(found: dict[str, Any]) -> str:
     lines.append(f"clients keep state: {'yes' if found['keeps_state'] else 'no'}")
     lines += ["", *cost_lines(found)]
     lines.append(f"personal model: {PERSONAL[costs['rebuilt']]}")
-    lines.append("laws: " + ", ".join(f"tests/laws/{file}.py" for file in found["laws"]))
+    laws = ", ".join(f"tests/laws/{file}.py" for file in found["laws"])
+    lines.append(f"laws: {laws or 'none of ours; `undrift check` runs the tests of the contract'}")
     lines += [f"controls: {text}" for text in measured_findings(found) or ["not measured yet"]]
     for text in found["about"]:
         lines += ["", text]

@@ -30,7 +30,9 @@ def run(
     """Run one method on the built-in data or on your own."""
     from undrift.cli.progress import Progress
     from undrift.engine.spawn import start_workers, stop_workers
-    from undrift.experiment.agreement import check_repeated
+    from undrift.experiment import kept_code
+    from undrift.experiment.agreement import about_of, check_repeated
+    from undrift.experiment.foreign_code import foreign_code
     from undrift.experiment.run_toml import read_toml
 
     table = {}
@@ -41,6 +43,12 @@ def run(
             ".object:" in part for part in table.get("parts", [])
         ):
             raise BadRequest(f"{file} has objects that text cannot name; repeat the run in Python with ud.run(…)")
+        kept_code.make_importable(foreign_code(table, given), path.parent / kept_code.FOLDER)
+        for _, changed in kept_code.changed(about_of(path)):
+            print(
+                f"note: {kept_code.shown(changed)} has changed since that run; this one uses it as it is",
+                file=sys.stderr,
+            )
         if "method" not in given:
             check_repeated(table, path)
     if "method" in given:

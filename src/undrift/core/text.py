@@ -2,6 +2,7 @@
 
     name(value, key=value)       a value: number, list, "quoted", bare word, true, false, none, or another name(…)
     name+name@name               a method: names joined by +, a weighting asked for by @
+    package:name(key=value)      a name of the user's own code, wherever a name may stand
 
 `parse` reads it, `build` makes the thing it names, `spell` writes a thing back so that build(parse(spell(x))) == x.
 """
@@ -24,7 +25,7 @@ from undrift.core.errors import BadRequest, unknown
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.-]))
-        |(?P<word>[A-Za-z_][\w.-]*)|(?P<quoted>"[^"]*"|'[^']*')|(?P<mark>[(),=\[\]+@]))""",
+        |(?P<word>[A-Za-z_][\w.-]*(?::[A-Za-z_]\w*)?)|(?P<quoted>"[^"]*"|'[^']*')|(?P<mark>[(),=\[\]+@]))""",
     re.VERBOSE,
 )
 WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "nan": math.nan, "inf": math.inf}
@@ -140,13 +141,27 @@ def parse_method(text: str) -> list[tuple[str, Call]]:
     return terms
 
 
+def parse_list(text: str) -> list[Call]:
+    """`name(…), name(…)`."""
+    reader = Reader(text)
+    calls = [reader.call()]
+    while reader.peek() == ",":
+        reader.take(",")
+        calls.append(reader.call())
+    reader.end()
+    return calls
+
+
 def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) -> Any:
-    """Make what a call names, out of a table of factories; its parameters are checked against their annotations."""
+    """Make what a call names, out of a table of factories or the user's own code; its parameters are checked against their
+    annotations."""
     if isinstance(call, str):
         call = parse(call)
-    if call.name not in known:
+    if ":" not in call.name and call.name not in known:
         raise unknown(what, call.name, known)
-    factory = known[call.name]
+    factory = imported(call.name, what) if ":" in call.name else known[call.name]
+    if not callable(factory) and not call.args and not call.options:
+        return factory  # an object of the user's own
 
     def meant(value: Any) -> Any:
         if isinstance(value, Call):
@@ -155,25 +170,43 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
 
     args = [meant(value) for value in call.args]
     options = {key: meant(value) for key, value in call.options.items()}
-    signature = inspect.signature(factory)
-    for key in options:
-        if key not in signature.parameters:
-            raise (
-                unknown(f"parameter of {call.name}", key, signature.parameters)
-                if signature.parameters
-                else BadRequest(f"{call.name} takes no parameter, and {key} was given")
-            )
+    signature = signature_of(call.name, factory, options)
     try:
         bound = signature.bind(*args, **options)
     except TypeError as error:
         raise BadRequest(f"{call.name}({', '.join(signature.parameters)}): {error}") from None
-    hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    hints = hints_of(factory)
     for key, value in bound.arguments.items():
         variadic = signature.parameters[key].kind is inspect.Parameter.VAR_POSITIONAL
         for item in value if variadic else (value,):
             if key in hints and not fits(item, hints[key]):
                 raise BadRequest(f"{call.name}: {key} must be {wording(hints[key])}, not {spell(item)}")
     return factory(*bound.args, **bound.kwargs)
+
+
+def signature_of(name: str, factory: Any, options: Mapping[str, Any]) -> inspect.Signature:
+    """The parameters of what a name stands for; refused if an option is not one of them."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        raise BadRequest(f"{name} is {type(factory).__name__}, which takes no parameters that can be named") from None
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    for key in () if open_ended else options:
+        if key not in signature.parameters:
+            raise (
+                unknown(f"parameter of {name}", key, signature.parameters)
+                if signature.parameters
+                else BadRequest(f"{name} takes no parameter, and {key} was given")
+            )
+    return signature
+
+
+def hints_of(factory: Any) -> dict[str, Any]:
+    """The types of its parameters; of the user's own code only those that Python can resolve."""
+    try:
+        return typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    except Exception:  # a name that exists only for type checkers, an object without annotations
+        return {}
 
 
 def several(what: str, given: Any, known: Mapping[str, Callable[..., Any]]) -> list[Any]:
@@ -245,10 +278,11 @@ def spell(value: Any) -> str:
     raise BadRequest(f"{type(value).__name__} cannot be written as text")
 
 
-# ---- names of parts and methods ----------------------------------------------------------------------------------
+# ---- the user's own code ----------------------------------------------------------------------------------
 
 
 def imported(name: str, what: str) -> Any:
+    """What `package:name` stands for. Files in the working directory can be imported."""
     package, _, function = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -256,6 +290,8 @@ def imported(name: str, what: str) -> Any:
         module = importlib.import_module(package)
     except ImportError as error:
         raise BadRequest(f"the {what} {name!r} cannot be imported: {error}") from None
+    except Exception as error:
+        raise BadRequest(f"the {what} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, function):
         raise unknown(f"function of {package}", function, [n for n in dir(module) if not n.startswith("_")])
     return getattr(module, function)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -14,7 +13,9 @@ import tomli_w
 import undrift
 from undrift import data as data_sets
 from undrift.core.errors import BadRequest
+from undrift.core.user_code import user_files
 from undrift.deploy.spec import Spec, from_tables, server_federation
+from undrift.experiment.foreign_code import foreign_code
 from undrift.experiment.run_toml import option_values, provenance
 from undrift.experiment.setup import Setup
 
@@ -70,8 +71,8 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
     }
     for name in ("data", "partition", "clients", "workers", "engine", "tolerate", "device", "memory"):
         options.pop(name, None)  # the server and each site choose their own
-    versions = {name: value for name, value in provenance(setup).items() if name in ("undrift", "layout")}
-    user_files = imported_files(options)
+    versions = {name: value for name, value in provenance(setup).items() if name in ("undrift", "layout", "code")}
+    own_code = user_files(foreign_code(options))
     package = folder / "undrift_app"
     package.mkdir(parents=True)
     (folder / "run.toml").write_text(tomli_w.dumps({**options, "deploy": spec.deploy_table(), "about": versions}))
@@ -80,9 +81,10 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
         (package / f"{side}.py").write_text(
             f"from undrift.deploy.wire import {side}_app\n\napp = {side}_app(__file__)\n"
         )
-    for file in user_files:
-        shutil.copy(file, folder / file.name)
-    included = ("undrift_app/*.py", "run.toml", *(file.name for file in user_files))
+    for name, file in own_code.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / name)
+    included = ("undrift_app/*.py", "run.toml", *own_code)
     values = {
         "name": "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "undrift-app",
         "version": undrift.__version__,
@@ -90,23 +92,10 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
         "shape": repr(spec.shape),
         "sites": " ".join(spec.all_sites),
         "first": spec.sites[0],
-        "method": setup.method.name,
+        "method": setup.method.name.replace('"', "'"),
         "include": ", ".join(f'"{name}"' for name in included),
     }
     for target in ("pyproject.toml", "README.md", "site/data.py", "make_keys.py", "environment.sh"):
         path = folder / target
         path.parent.mkdir(exist_ok=True)
         path.write_text(Template((TEMPLATES / f"{path.name}.txt").read_text()).safe_substitute(values))
-
-
-def imported_files(options: Mapping[str, Any]) -> list[Path]:
-    """Files in the working directory that define the model, method or loss. They are copied into the app."""
-    files = set()
-    for name in ("model", "method", "loss"):
-        text = str(options.get(name, ""))
-        if ":" in text and "(" not in text and not text.startswith("object:"):
-            module = sys.modules.get(text.partition(":")[0])
-            file = Path(getattr(module, "__file__", None) or "")
-            if file.is_file() and file.resolve().parent == Path.cwd().resolve():
-                files.add(file.resolve())
-    return sorted(files)

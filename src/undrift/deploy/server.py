@@ -20,6 +20,7 @@ from undrift.deploy.handshake import Handshake, Transport, handshake_request
 from undrift.deploy.sites import SitesEngine
 from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
+from undrift.experiment import kept_code
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.result import Result
 from undrift.experiment.resume import open_store, rebuild_setup
@@ -98,6 +99,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
             name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
         }
         run_toml = {**options, "about": provenance(setup), "deploy": spec.deploy_table()}
+        kept_code.keep(folder, options)
         write_file(folder / "run.toml", tomli_w.dumps(run_toml).encode())
         info.save(folder)
         return run_rounds(spec, setup, handshake, store, info, None, log)
@@ -107,7 +109,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
 
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
-    "run.toml.part", "roll.json.part",
+    "run.toml.part", "roll.json.part", kept_code.FOLDER,
 )  # fmt: skip
 
 

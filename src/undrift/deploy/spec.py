@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from undrift.core.errors import BadRequest
+from undrift.experiment import kept_code
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_text, read_toml
 from undrift.experiment.setup import Setup, prepare
@@ -38,6 +40,7 @@ class Spec:
     norm: float = 100.0  # an update's norm is at most this many times the norm of the vector that was sent
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
+    code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
     where: Path = field(default=Path(), compare=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +96,18 @@ class Spec:
         return from_keywords({**self.table, "data": NAME, "engine": "flower", "tolerate": True})
 
     def setup(self, federation: Federation) -> Setup:
+        self.check_code()
         return prepare(self.options, federation, None if self.parts is None else list(self.parts))
+
+    def check_code(self) -> None:
+        """Let Python find the app's own code, and refuse other files under its names."""
+        if self.code and str(self.where.resolve()) not in sys.path:
+            sys.path.insert(0, str(self.where.resolve()))
+        for name, file in kept_code.changed({"code": self.code}):
+            raise BadRequest(
+                f"{file} is not the {name} that this deployment was made with; undo the edit, or make the app again with "
+                "`undrift deploy init` and give it to all sites"
+            )
 
     def deploy_table(self) -> dict[str, Any]:
         """The table `[deploy]`."""
@@ -109,15 +123,15 @@ def read(app: Path) -> Spec:
     """The spec of an app's folder (or of a server's run folder)."""
     path = app / "run.toml"
     table = read_toml(path)
-    deploy_table = tomllib.loads(path.read_text()).get("deploy")
-    if deploy_table is None:
+    written = tomllib.loads(path.read_text())
+    if "deploy" not in written:
         raise BadRequest(f"{path} has no table [deploy]; `undrift deploy init` writes one")
-    return from_tables(table, deploy_table, path)
+    return replace(from_tables(table, written["deploy"], path), code=written.get("about", {}).get("code", {}))
 
 
 def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path: Path) -> Spec:
     """A spec from the options of a run and the table `[deploy]`; `path` is the file that errors name."""
-    known = {name for name in Spec.__dataclass_fields__ if name not in ("table", "parts", "where")}
+    known = {name for name in Spec.__dataclass_fields__ if name not in ("table", "parts", "code", "where")}
     if unknown := sorted(set(deploy_table) - known):
         raise BadRequest(f"{path}: [deploy] has no key {unknown[0]}; known: {', '.join(sorted(known))}")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in deploy_table.items()}

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from undrift import data
+from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.in_place import call_on_copies
-from undrift.core.text import imported
+from undrift.core.user_code import user_function
 from undrift.evaluate.diagnose import NO_MODEL_NEEDED, Diagnostic, named
 from undrift.evaluate.metrics import MetricFunction, metrics
 from undrift.federation import images
@@ -24,7 +25,7 @@ def own_metrics(given: Any, logits: torch.Tensor, y: torch.Tensor, classes: int)
     if given is None:
         return {}
     if isinstance(given, str):
-        given = [imported(name.strip(), "metric") for name in given.split(",")]
+        given = [user_function("metric", call) for call in text.parse_list(given)]
     several = given if isinstance(given, (list, tuple, dict)) else [given]
     found = dict(several) if isinstance(several, dict) else {getattr(f, "__name__", "metric"): f for f in several}
     logits, y = logits.cpu(), y.cpu()

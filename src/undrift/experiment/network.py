@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
 from undrift.core.in_place import call_on_copies, name_of
 from undrift.core.streams import key
-from undrift.core.text import imported
+from undrift.core.user_code import user_function
 from undrift.core.vector import Flat
 from undrift.experiment.options import Options
 from undrift.federation import images
@@ -44,9 +45,9 @@ def build_module(options: Options, federation: Federation) -> tuple[nn.Module, s
         return own_copy(given), type(given).__name__
     if callable(given):
         return call_factory(given, federation), getattr(given, "__name__", "model")
-    if ":" in given and "(" not in given:
-        return call_factory(imported(given, "model"), federation), given
     call = text.parse(given)
+    if ":" in call.name:
+        return call_factory(user_factory(call), federation), given
     return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
 
 
@@ -59,6 +60,15 @@ def own_copy(module: nn.Module) -> nn.Module:
         raise BadRequest(
             f"the model {type(module).__name__} cannot be copied: {error}; give a function that makes it"
         ) from error
+
+
+def user_factory(call: text.Call) -> Callable[..., Any]:
+    """The user's function that makes a network, with the given options: `mine:net(width=200)`."""
+    factory = text.imported(call.name, "model")
+    if call.args:
+        raise BadRequest(f"in {text.spell(call)}: give values by their names, as in {call.name}(key=value)")
+    text.signature_of(call.name, factory, call.options)
+    return functools.partial(factory, **call.options) if call.options else factory
 
 
 def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
@@ -126,7 +136,7 @@ def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
     """Cross-entropy, or the user's function of (logits, y), which must return one number per sample."""
     if given is None:
         return cross_entropy
-    function = imported(given, "loss") if isinstance(given, str) else given
+    function = user_function("loss", text.parse(given)) if isinstance(given, str) else given
     with torch.no_grad():
         value = call_on_copies(f"the loss {name_of(function)}", function, trial.logits, trial.y)
     if not isinstance(value, torch.Tensor) or value.shape != (len(trial.y),):

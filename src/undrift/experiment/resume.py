@@ -9,9 +9,11 @@ from typing import Any
 
 import undrift
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.experiment import kept_code
 from undrift.experiment.agreement import check_resumed
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
+from undrift.experiment.foreign_code import foreign_code
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Result
 from undrift.experiment.run_toml import part_text, read_toml, record_rounds
@@ -97,6 +99,8 @@ def rebuild_setup(
         from undrift.deploy.server import known_federation
 
         federation = known_federation(folder)
+    kept_code.make_importable(foreign_code(table, {"method": method, "model": model}), folder / kept_code.FOLDER)
+    kept_code.refuse_changed(folder, about)
     if method is None:
         check_resumed(table, folder / "run.toml")
     parts = table.pop("parts", None)

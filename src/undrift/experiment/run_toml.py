@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import platform
 import time
@@ -17,6 +19,8 @@ import torch
 from undrift.contract.parts import AXES
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
+from undrift.core.user_code import address
+from undrift.experiment import kept_code
 from undrift.experiment.agreement import method_digest
 from undrift.experiment.options import FIELDS, HINTS
 from undrift.experiment.setup import Setup
@@ -53,9 +57,15 @@ AXIS_OPTIONS = tuple(AXES)
 
 
 def part_text(part: Any) -> str:
-    """A part as text: of a shipped part what builds it again, of a user's part `object:` and its repr."""
-    ours = part_tables()[part.axis].get(part.name) is type(part)
-    return f"{part.axis}.{text.spell(part)}" if ours else f"{part.axis}.object:{part!r}"
+    """A part as text that builds it again: `axis.name(…)`, of a user's part `axis.package:Class(…)`. If its class cannot be
+    imported, `axis.object:` and its repr."""
+    if part_tables()[part.axis].get(part.name) is type(part):
+        return f"{part.axis}.{text.spell(part)}"
+    if place := address(type(part)):
+        fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
+        with contextlib.suppress(BadRequest):  # a value that text cannot name
+            return f"{part.axis}.{text.spell(text.Call(place, (), fields))}"
+    return f"{part.axis}.object:{part!r}"
 
 
 def value_text(value: Any) -> str:
@@ -78,6 +88,7 @@ def provenance(setup: Setup) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
         "layout": setup.plan.layout.signature, "dealt": setup.federation.provenance(),
         "method": method_digest(setup.method.name, [part_text(part) for part in setup.method.parts]),
+        **({"code": code} if (code := kept_code.hashes(option_values(setup))) else {}),
         "environment": {
             name: os.environ[name]
             for name in ("MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ

@@ -13,6 +13,7 @@ from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest
 from undrift.engine.faulty import Faulty
 from undrift.engine.spawn import Worker
+from undrift.experiment import kept_code
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.engines import engine_for
 from undrift.experiment.folders import claim_folder
@@ -70,6 +71,7 @@ def run_options(
     store = RunStore(folder, int(options.memory * 10**9), checkpoint_every)
     try:
         if folder is not None:
+            kept_code.keep(folder, option_values(setup))
             write_toml(folder / "run.toml", option_values(setup), provenance(setup))
         result = execute(setup, store, callback or RunCallback(), started=started)
     except BaseException as error:

@@ -11,7 +11,6 @@ from undrift.contract.context import Plan
 from undrift.contract.parts import AXES, defines
 from undrift.core import text
 from undrift.core.errors import BadRequest
-from undrift.core.text import imported
 from undrift.core.vector import Flat
 from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
@@ -174,8 +173,6 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     if parts is not None:  # complete, with defaults: a part given for an axis replaces the one listed
         return method(Method(str(options.method), tuple(part(*split_axis(written)) for written in parts)), axes=axes)
     given = options.method
-    if isinstance(given, str) and ":" in given and "(" not in given:
-        given = imported(given, "method")()
     pieces = list(given) if isinstance(given, (list, tuple)) else [given]
     return method(*pieces, axes=axes)
 

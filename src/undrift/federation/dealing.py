@@ -12,6 +12,7 @@ import torch
 
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
+from undrift.core.user_code import user_function
 from undrift.federation import images
 from undrift.federation.federation import NO_ROWS, Federation, unseen_last
 
@@ -102,7 +103,9 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     from undrift.federation.environment import noise as noises
 
     if isinstance(partition, str):
-        partition = text.build("partition", partition, {name: getattr(partitions, name) for name in partitions.__all__})
+        call = text.parse(partition)
+        known = {name: getattr(partitions, name) for name in partitions.__all__}
+        partition = user_function("partition", call) if ":" in call.name else text.build("partition", call, known)
     return partition, text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from undrift.contract.compose import PREFERRED
 from undrift.contract.parameters import parameters as declarations
 from undrift.contract.parts import Part, axes_of, defines
 from undrift.core.errors import unknown
-from undrift.core.text import spell
+from undrift.core.text import imported, parse_method, spell
 from undrift.methods import evidence
 from undrift.methods.naming import method_pieces, part_tables
 from undrift.methods.published import PUBLISHED
@@ -24,7 +25,9 @@ EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighti
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describe a published name, `axis.part`, or a part's name alone."""
+    """Describe a published name, `axis.part`, a part's name alone, or `package:name` of your own."""
+    if ":" in name:
+        return describe_own(name)
     if name in PUBLISHED:
         entry = PUBLISHED[name]
         bundle = entry.factory()
@@ -52,6 +55,30 @@ def describe(name: str) -> dict[str, Any]:
         "allowed": allowed([kind]),
     }
     return about | facts(example, [part for _, part, _ in method_pieces(example)], ())
+
+
+def describe_own(name: str) -> dict[str, Any]:
+    """Describe a method of the user's own. There are no laws and findings of ours about it."""
+    pieces = method_pieces(name)
+    brings = [piece.part for piece in pieces if piece.rank > PREFERRED]
+    calls = [call for _, call in parse_method(name)]
+    factory = (
+        imported(calls[0].name.removeprefix(f"{brings[0].axis}."), "method") if len(calls) == 1 and brings else None
+    )
+    what = (
+        " ".join((inspect.getdoc(factory) or inspect.getdoc(type(brings[0])) or "").split("\n\n")[0].split())
+        if brings
+        else ""
+    )
+    about = {
+        "name": name,
+        "what": what or "your own method",
+        "paper": "",
+        "parameters": parameters(factory) if callable(factory) else {},
+        "allowed": allowed(type(part) for part in brings),
+    }
+    found = about | facts(name, brings, [piece.part for piece in pieces if piece.rank == PREFERRED])
+    return found | {"laws": [], "findings": []}
 
 
 def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Method, Ranked, join
-from undrift.contract.parts import Part, Upload
+from undrift.contract.compose import BROUGHT, NAMED, PREFERRED, Bundle, Method, Ranked, join
+from undrift.contract.parts import Part, Upload, axes_of
 from undrift.core.errors import BadRequest, unknown
-from undrift.core.text import Call, build, parse_method
+from undrift.core.text import Call, build, parse, parse_method
+from undrift.core.user_code import address
 from undrift.methods import combine, objectives, personalize, private, sampling, server, upload, weighting
 from undrift.methods.published import PUBLISHED
 
@@ -28,24 +29,18 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
     ranked: list[Ranked] = []
     labels: list[str] = []
     for piece in pieces:
-        if isinstance(piece, Method):
-            ranked += [Ranked(NAMED if p.key in piece.chosen else PREFERRED, p, piece.name) for p in piece.parts]
-            labels.append(piece.name)
-        elif isinstance(piece, str):
-            ranked += method_pieces(piece)
-            labels.append("".join(piece.split()))
-        elif isinstance(piece, Part):
-            ranked.append(Ranked(NAMED, piece, piece.name))
-            labels.append(piece.name)
-        else:
+        if not isinstance(piece, (str, Method, Part)):
             raise BadRequest(f"a method is made of parts and names, not of {type(piece).__name__}")
+        label = "".join(piece.split()) if isinstance(piece, str) else piece.name
+        ranked += pieces_of(piece, label)
+        labels.append(label)
     for axis, part in axes:
         ranked.append(Ranked(NAMED, part, part.name))
-        labels.append(f"{axis}.{part.name}")
+        shipped = part_tables()[axis].get(part.name) is type(part)
+        labels.append(f"{axis}.{part.name if shipped else address(type(part)) or part.name}")
     fixed = any(isinstance(one.part, Upload) and one.part.fixes_weights for one in ranked)
-    return join(
-        ranked, name or "+".join(labels) or "fedavg", (weighting.uniform(), *DEFAULTS[1:]) if fixed else DEFAULTS
-    )
+    defaults = (weighting.uniform(), *DEFAULTS[1:]) if fixed else DEFAULTS
+    return join(ranked, name or "+".join(labels) or "fedavg", defaults)
 
 
 def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
@@ -65,7 +60,12 @@ def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
 
 def part(axis: str, text: str | Call) -> Any:
     """The part of an axis that a text names: --weighting "bound(radius=0.1)"."""
-    return build(axis, text, part_tables()[axis])
+    call = parse(text) if isinstance(text, str) else text
+    found = build(axis, call, part_tables()[axis])
+    if axis not in (axes_of(found) if isinstance(found, Part) else ()):
+        what = f"the {found.axis} part {found.name}" if isinstance(found, Part) else type(found).__name__
+        raise BadRequest(f"{call.name} gives {what}, and a part of the axis {axis} belongs here")
+    return found
 
 
 def method_pieces(text: str) -> list[Ranked]:
@@ -75,14 +75,13 @@ def method_pieces(text: str) -> list[Ranked]:
     for mark, call in parse_method(text):
         axis, _, short = call.name.partition(".")
         if mark == "@":
-            pieces.append(Ranked(NAMED, build("weighting", call, tables["weighting"]), call.name))
+            pieces.append(Ranked(NAMED, part("weighting", call), call.name))
         elif axis in tables and short:
-            named = build(axis, dataclasses.replace(call, name=short), tables[axis])
-            pieces.append(Ranked(NAMED, named, call.name))
+            pieces.append(Ranked(NAMED, part(axis, dataclasses.replace(call, name=short)), call.name))
+        elif ":" in call.name:
+            pieces += pieces_of(build("method", call, {}), call.name)
         elif call.name in PUBLISHED:
-            bundle = build("method", call, {call.name: PUBLISHED[call.name].factory})
-            pieces += [Ranked(BROUGHT, piece, call.name) for piece in bundle.brings]
-            pieces += [Ranked(PREFERRED, piece, call.name) for piece in bundle.prefers]
+            pieces += pieces_of(build("method", call, {call.name: PUBLISHED[call.name].factory}), call.name)
         else:
             axes = [axis for axis, table in tables.items() if call.name in table]
             if not axes:
@@ -91,5 +90,21 @@ def method_pieces(text: str) -> list[Ranked]:
                 raise BadRequest(
                     f"{call.name} is on several axes; write {' or '.join(f'{axis}.{call.name}' for axis in axes)}"
                 )
-            pieces.append(Ranked(NAMED, build(axes[0], call, tables[axes[0]]), call.name))
+            pieces.append(Ranked(NAMED, part(axes[0], call), call.name))
     return pieces
+
+
+def pieces_of(found: Any, origin: str) -> list[Ranked]:
+    """What a name stands for, as ranked parts: a part, a method, a published bundle, a text, or a list of these."""
+    if isinstance(found, Part):
+        return [Ranked(NAMED, found, origin)]
+    if isinstance(found, Bundle):
+        brought = [Ranked(BROUGHT, piece, origin) for piece in found.brings]
+        return brought + [Ranked(PREFERRED, piece, origin) for piece in found.prefers]
+    if isinstance(found, Method):
+        return [Ranked(NAMED if piece.key in found.chosen else PREFERRED, piece, origin) for piece in found.parts]
+    if isinstance(found, str):
+        return method_pieces(found)
+    if isinstance(found, (list, tuple)):
+        return [piece for one in found for piece in pieces_of(one, origin)]
+    raise BadRequest(f"{origin} gives {type(found).__name__}; it must give a part, a method, a text or a list of these")

@@ -44,6 +44,8 @@ def serve(runtime: Runtime, order: Order) -> Reply:
 class ClientRound:
     """One client in one round."""
 
+    training: type[LocalTraining] = LocalTraining
+
     def __init__(self, runtime: Runtime, order: Order) -> None:
         self.runtime, self.order, self.plan, self.model = runtime, order, runtime.plan, runtime.model
         self.before = ClientState.of(order, self.model.device)
@@ -100,7 +102,7 @@ class ClientRound:
         assert self.model.intact(), "the module's tensors are no longer views of its vector"
         began, scoring, scored = time.perf_counter(), data.scoring, data.samples_scored
         momentum = self.before.momentum if self.plan.persist_momentum else None
-        training = LocalTraining(self.runtime, self.order, data, self.parts, momentum)
+        training = self.training(self.runtime, self.order, data, self.parts, momentum)
         stats = training.run()
         seconds = time.perf_counter() - began - (data.scoring - scoring)
         reply.samples_scored_in_epochs = data.samples_scored - scored

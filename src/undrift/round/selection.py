@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.user_code import user_function
 
 
 class Selection(Protocol):
@@ -88,6 +89,23 @@ class List:
         return sorted(set(self.clients))
 
 
+@dataclass(frozen=True)
+class Function:
+    """A function of the user's own: of a random stream and the number of clients, the ids of the participants."""
+
+    name: str
+    function: Callable[[np.random.Generator, int], Sequence[int]]
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        try:
+            chosen = sorted({int(k) for k in self.function(stream, population)})
+        except (TypeError, ValueError) as error:
+            raise BadRequest(f"the selection {self.name} must return client numbers: {error}") from error
+        if not chosen or chosen[0] < 0 or chosen[-1] >= population:
+            raise BadRequest(f"the selection {self.name} returned {chosen[:5]}, not clients in 0…{population - 1}")
+        return chosen
+
+
 NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List}
 
 
@@ -106,6 +124,9 @@ def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
         return uniform
     if cohort is not None:
         raise BadRequest(f"--cohort goes with --selection uniform; {given} says itself who takes part")
+    if call is not None and ":" in call.name:
+        made = user_function("selection", call)
+        return made if hasattr(made, "choose") else Function(call.name, made)
     found: Selection = text.build("selection", call, NAMES) if call is not None else given
     if isinstance(found, List):
         found.checked(clients)

@@ -25,7 +25,7 @@ from undrift.engine.inline import Inline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import Setup, prepare
 from undrift.methods.naming import method
-from undrift.round.client import ClientRound, serve
+from undrift.round.client import serve
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.server import quarantine, replies_of
@@ -33,6 +33,8 @@ from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 from undrift.store.trees import dump
 from undrift.testing import QUICK, Broken, Outcome, Toy, run_parts, small_network, tiny
+from undrift.testing.company import check_company
+from undrift.testing.watching import WatchedRound
 
 STREAMS = "use job.stream(purpose) or server.stream(purpose)"
 
@@ -59,6 +61,7 @@ def check(part: Part, **options: Any) -> None:
         small_clients(part, own)
     if len(refused) == 2:
         raise refused[0]
+    check_company(part, options)
 
 
 def form(part: Part) -> None:
@@ -176,7 +179,7 @@ class Rehearsing(Engine):
         np.random.seed(seed)
         try:
             with deterministic(seed), no_draws(self.part):
-                work = ClientRound(self.runtime, order)
+                work = WatchedRound(self.runtime, order)
                 received = work.received.clone()
                 reply = work.train()
             if not torch.equal(work.received, received):
