@@ -29,7 +29,17 @@ html_copy_source = False
 html_show_sphinx = False
 
 CONTENTS = {
-    "Use it": ["tutorial", "generated/examples", "data", "evaluation", "methods", "deploy", "scale", "coming-from"],
+    "Use it": [
+        "tutorial",
+        "generated/examples",
+        "data",
+        "evaluation",
+        "methods",
+        "privacy",
+        "deploy",
+        "scale",
+        "coming-from",
+    ],
     "Look it up": [
         "api",
         "formats",
