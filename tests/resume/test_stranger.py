@@ -26,17 +26,22 @@ def hits(logits, y):
 TRAP = "from pathlib import Path\nPath('ran').write_text('')\n"
 
 
+def forget() -> None:
+    """As if the code had never been imported."""
+    Path("ran").unlink()
+    sys.modules.pop("planted")
+
+
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
     """A run that names code, in a folder where that code leaves a mark when it is imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    Path("planted.py").write_text(NETWORK)
+    Path("planted.py").write_text(NETWORK + TRAP)
 
     def run(**options):
         result = ud.run("fedavg", out="run", **{**QUICK, "model": "planted:make", **options})
-        Path("planted.py").write_text(NETWORK + TRAP)
-        sys.modules.pop("planted")
+        forget()
         return result
 
     yield run
@@ -106,7 +111,6 @@ def test_a_run_of_undrifts_own_code_needs_no_trust(tmp_path):
 
 
 def test_a_comparison_that_names_code_is_resumed_only_when_it_is_trusted(planted, capsys):
-    Path("planted.py").write_text(NETWORK)
     words = [
         "compare",
         "fedavg",
@@ -121,8 +125,7 @@ def test_a_comparison_that_names_code_is_resumed_only_when_it_is_trusted(planted
         "--quiet",
     ]
     assert command([*words, "--out", "many"]) == 0
-    sys.modules.pop("planted")
-    Path("planted.py").write_text(NETWORK + TRAP)
+    forget()
     assert command(["compare", "--resume", "many", "--quiet"]) == 2
     assert "planted:make" in capsys.readouterr().err
     assert command(["report", "many"]) == 0
