@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup setup-all demo test lint kill-test api docs dist clean
+.PHONY: setup setup-all demo test lint kill-test soak api docs dist clean
 
 setup: .venv/.setup
 setup-all: .venv/.setup-all
@@ -40,6 +40,11 @@ lint: setup
 
 kill-test: setup
 	@$(BIN)/python tests/resume/kills.py --kills 20
+
+# Long random tests. Each script prints its counts and exits with 1 after a failure.
+SOAKS := tests/resume/mutations.py
+soak: setup
+	@for script in $(SOAKS); do echo "=== $$script"; $(BIN)/python $$script || exit 1; done
 
 api: setup
 	@$(BIN)/python docs/make_api.py

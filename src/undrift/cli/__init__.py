@@ -62,6 +62,12 @@ def sentence(error: Exception, arguments: list[str], known_options: Sequence[str
     return f"{text.rstrip('.')}; `undrift {arguments[0] if arguments else ''} --help` shows how"
 
 
+def note(sentences: Sequence[str]) -> None:
+    """Print sentences that the user should know on stderr, such as what is damaged. The command goes on."""
+    for sentence in sentences:
+        print(f"undrift: note: {sentence}", file=sys.stderr)
+
+
 def say(text: str, code: int) -> int:
     """Print the sentence on stderr and return the exit code."""
     print(f"undrift: {text}", file=sys.stderr)

@@ -35,6 +35,7 @@ def compare(
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
+    trust: bool = typer.Option(False, "--trust", help="with --resume: import the code that the folder names"),
 ) -> None:
     """Run several methods on the same federation. Cohorts and initial model are the same; prints tables, writes a page."""
     from undrift.study.compare import comparison_folder, plan_comparison
@@ -43,7 +44,7 @@ def compare(
         raise BadRequest("compare takes its methods as arguments, not as --method")
     out = given.pop("out", None)
     if resume:
-        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid)
+        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, trust)
     else:
         if not methods:
             raise BadRequest("compare needs at least one method, such as fedavg")
@@ -65,9 +66,16 @@ def refuse_failed(rows: list[dict[str, Any]]) -> None:
 
 
 def found_again(
-    methods: list[str], given: dict[str, Any], out: Any, seeds: int | None, repeat: int | None, grid: list[str]
+    methods: list[str],
+    given: dict[str, Any],
+    out: Any,
+    seeds: int | None,
+    repeat: int | None,
+    grid: list[str],
+    trust: bool,
 ) -> tuple[Comparison, Path]:
     """The comparison to finish: given by its folder alone, or by its options again, perhaps with more seeds or methods."""
+    from undrift.cli.trust import ask_trust
     from undrift.study.compare import comparison_folder, plan_comparison
     from undrift.study.comparison import read_comparison
 
@@ -87,6 +95,7 @@ def found_again(
             raise BadRequest(
                 f"{out} compares objects that compare.toml cannot name; use ud.compare(…, resume=True) in Python"
             )
+        ask_trust(Path(out), before.foreign_code(), trust)
         if seeds is None and repeat is None:
             return before, Path(out)
         first, data_seed = before.seeds[0]
@@ -123,13 +132,15 @@ def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -
 
 def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -> None:
     """Write the page, and print tables (for people) or one JSON object (for scripts)."""
+    from undrift.cli import note
     from undrift.experiment.tables import legend, text_table
     from undrift.report.report import write
     from undrift.study.standings import LEGEND, results_table, standings_table
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):
-        page = write(done.folder / "index.html", [done.folder], title)
+        page = done.folder / "index.html"
+        note(write(page, [done.folder], title))
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
         print(

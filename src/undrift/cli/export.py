@@ -23,14 +23,23 @@ def export(
     parquet: bool = typer.Option(False, "--parquet", help="write one .parquet per table (needs the extra `tables`)"),
     out: str | None = typer.Option(None, "--out", help="folder to write to [RUN/export]"),
 ) -> None:
-    """Export the record of a run, one file per table."""
+    """Export the record of a run, one file per table, and run.toml as the run wrote it."""
+    from undrift.cli import note
     from undrift.experiment.folders import run_folder
-    from undrift.store.record import rows_of
+    from undrift.experiment.resume import open_store
+    from undrift.experiment.run_file import run_file
+    from undrift.store.record import kept_texts, rows_of
 
     folder = run_folder(run)
+    written = run_file(folder)
+    store = open_store(folder, written, lock=False)
+    note([*written.damage, *store.damage()])
+    store.close()
     target = Path(out) if out else folder / "export"
     try:
         target.mkdir(parents=True, exist_ok=True)
+        for text in kept_texts(folder, "run.toml")[0][-1:]:
+            (target / "run.toml").write_text(text)
         for table in TABLES:
             names = [row[1] for row in rows_of(folder, f"PRAGMA table_info({table})")]
             rows = rows_of(folder, f"SELECT * FROM {table} ORDER BY rowid") if names else []

@@ -23,17 +23,26 @@ def resume(
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
+    trust: bool = typer.Option(False, "--trust", help="import the code that the run names (package:function)"),
 ) -> None:
     """Resume a run that was stopped. With --rounds, continue a finished one."""
+    from undrift.cli import note
     from undrift.cli.progress import Progress
     from undrift.cli.settings import read
-    from undrift.experiment.resume import load
+    from undrift.cli.trust import ask_trust
+    from undrift.experiment.folders import run_folder
+    from undrift.experiment.foreign_code import foreign_code
+    from undrift.experiment.resume import open_run
     from undrift.experiment.resume import resume as resume_run
+    from undrift.experiment.run_file import run_file
 
     given = {"rounds": rounds, "engine": engine, "workers": workers, "ray_address": ray_address}
     asked = read({name: value for name, value in given.items() if value is not None})
     more = asked.pop("rounds", None)
-    before = load(run)
+    folder = run_folder(run)
+    ask_trust(folder, foreign_code(run_file(folder).options), trust)
+    before = open_run(run, trust=True)
+    note(before.damage)
     planned = before.setup.plan.rounds
     if more is not None and more < before.server_state.round:
         raise BadRequest(
@@ -51,7 +60,7 @@ def resume(
         print("the method's schedules stay as they were at the start of the run", file=sys.stderr)
     progress = Progress(quiet, log)
     try:
-        result = resume_run(run, rounds=more, callback=progress, **asked)
+        result = resume_run(run, rounds=more, callback=progress, trust=True, **asked)
     finally:
         progress.end()
     show(result.summary, json, quiet)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import shutil
 from pathlib import Path
 
 import typer
@@ -21,8 +20,10 @@ def runs(
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
     """List runs, newest last; --remove NAME deletes one."""
+    from undrift.cli import note
     from undrift.experiment.folders import run_folder
     from undrift.experiment.run_toml import read_toml
+    from undrift.store.own_files import refuse_links, remove_own
     from undrift.store.record import rows_of
     from undrift.store.run_store import locked
 
@@ -32,24 +33,32 @@ def runs(
         import os
 
         os.close(locked(path))
-        shutil.rmtree(path)
+        left = remove_own(path)
         typer.echo(f"removed {path}")
+        if left:
+            typer.echo(f"left what is not the run's: {', '.join(map(str, left))}", err=True)
         return
     if not Path(folder).is_dir():
         if folder != "runs":
             raise BadRequest(f"there is no folder {folder}; name one that has runs")
         typer.echo("[]" if json else "no runs yet; `undrift run` makes one")
         return
-    found = []
-    for toml in sorted(Path(folder).rglob("run.toml"), key=lambda p: p.stat().st_mtime):
+    found, unreadable = [], []
+    for toml in sorted(Path(folder).rglob("run.toml"), key=lambda path: path.lstat().st_mtime):
+        if not (toml.parent / "run.sqlite").exists():  # a run that has just begun, or a run.toml to start one with
+            continue
         try:
+            refuse_links(toml.parent)
             options = read_toml(toml)
             done = rows_of(toml.parent, "SELECT COUNT(*) FROM rounds")[0][0]
             last = rows_of(
                 toml.parent,
                 "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round DESC LIMIT 1",
             )
-        except BadRequest:
+            if missing := [key for key in ("method", "data", "rounds") if key not in options]:
+                raise BadRequest(f"{toml} has no key {missing[0]}")
+        except (BadRequest, OSError) as error:
+            unreadable.append(f"{toml.parent} is left out: {error}")
             continue
         found.append(
             {
@@ -61,6 +70,7 @@ def runs(
                 "accuracy": last[0][0] if last else None,
             }
         )
+    note(unreadable)
     if json:
         typer.echo(json_module.dumps(found))
         return

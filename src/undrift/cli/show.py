@@ -34,18 +34,33 @@ def show(
     html: str | None = typer.Option(None, "--html", help="write a page with all figures of the run to this file"),
 ) -> None:
     """Show what a run did. Prints its method, accuracies, published protocols, diagnostics and failures."""
+    from undrift.cli import note
+    from undrift.core.errors import RunFailed
     from undrift.experiment.folders import run_folder
-    from undrift.experiment.run_toml import read_toml
-    from undrift.store.record import Record
+    from undrift.experiment.resume import open_run, open_store, sentence_if_damaged
+    from undrift.experiment.run_file import run_file
 
-    folder = run_folder(run)
-    options = read_toml(folder / "run.toml")
     if json:
-        from undrift.experiment.resume import load
-
-        typer.echo(json_module.dumps(load(run).summary))
+        result = open_run(run)
+        note(result.damage)
+        typer.echo(json_module.dumps(result.summary))
         return
-    record = Record(folder / "run.sqlite", read_only=True)
+    folder = run_folder(run)
+    written = run_file(folder)
+    store = open_store(folder, written, lock=False)
+    try:
+        fallbacks = store.newest(states=False)[1]
+    except RunFailed as error:  # the record can be shown without a model
+        fallbacks = [str(error)]
+    damage = [*written.damage, *fallbacks, *store.damage()]
+    note(damage)
+    with sentence_if_damaged(folder, damage):
+        print_run(folder, store.record, written.options, traces, html)
+    store.close()
+
+
+def print_run(folder: Path, record: Record, options: dict[str, Any], traces: bool, html: str | None) -> None:
+    """Everything that `show` prints, and the page."""
     summary = summarize(record, options)
     typer.echo("\n".join(heading(folder, record, options, summary)))
     typer.echo("\n".join(tables(record, options, summary)))
@@ -62,7 +77,6 @@ def show(
             figures = sections(options["method"], record.all, summary, options["thresholds"])
             write(Path(html), f"{options['method']} on {options['data']}", [*figures, *found.sections()])
             typer.echo(f"page: {html}", err=True)
-    record.close()
 
 
 def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
@@ -120,13 +134,13 @@ def diagnostics_and_events(record: Record) -> list[str]:
 def read_traces(folder: Path) -> Traces:
     """The traces of a run. Weights are compared with the clients' data only if the federation can be built again."""
     from undrift.core.errors import BadRequest
-    from undrift.experiment.resume import rebuild_setup
+    from undrift.experiment.resume import rebuild_federation
     from undrift.report.traces import traces
     from undrift.store.record import rows_of
 
     federation = None
     try:
-        federation = rebuild_setup(folder).federation
+        federation = rebuild_federation(folder)
     except BadRequest as error:
         typer.echo(f"weights are not compared with the clients' data: {error}", err=True)
     return traces(functools.partial(rows_of, folder), federation)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
@@ -22,15 +20,18 @@ from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
 from undrift.experiment.callback import RunCallback
+from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
 from undrift.experiment.result import Result
-from undrift.experiment.resume import open_store, rebuild_setup
-from undrift.experiment.run_toml import option_values, provenance
+from undrift.experiment.resume import open_store, rebuild_setup, refuse_edited
+from undrift.experiment.run_file import run_file
+from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.runner import export
 from undrift.experiment.setup import Setup
 from undrift.federation import images
 from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors
 from undrift.round.loop import Loop
+from undrift.store import checksums
 from undrift.store.durable import make_folder, write_file
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
@@ -51,12 +52,18 @@ class RunInfo:
     sizes: dict[str, int]  # training samples by site, 0 for a site that was absent
 
     def save(self, folder: Path) -> RunInfo:
-        write_file(folder / "roll.json", json.dumps(vars(self), indent=1).encode())
+        write_file(folder / "roll.json", json.dumps(checksums.with_crc(vars(self)), indent=1).encode())
         return self
 
     @staticmethod
     def load(folder: Path) -> RunInfo:
-        return RunInfo(**json.loads((folder / "roll.json").read_text()))
+        path = folder / "roll.json"
+        try:
+            return RunInfo(**checksums.without_crc(json.loads(path.read_text())))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise BadRequest(
+                f"{path} cannot be used: {error}; restore it, or choose another out for a new run"
+            ) from None
 
 
 def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: Log = log_to_stderr) -> Result:
@@ -95,12 +102,10 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
         sizes = {site: handshake.sites[site].n if site in connected else 0 for site in spec.sites}
         info = RunInfo(run, 1, sizes)
         setup = spec.setup(server_federation(spec, list(sizes.values()), test_set))
-        options = {
-            name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
-        }
-        run_toml = {**options, "about": provenance(setup), "deploy": spec.deploy_table()}
+        options = option_values(setup)
         kept_code.keep(folder, options)
-        write_file(folder / "run.toml", tomli_w.dumps(run_toml).encode())
+        tables = {"about": provenance(setup), "deploy": spec.deploy_table()}
+        write_toml(folder / "run.toml", options, tables, store.record)
         info.save(folder)
         return run_rounds(spec, setup, handshake, store, info, None, log)
     finally:
@@ -119,17 +124,25 @@ def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
         raise BadRequest(f"{folder} holds a run with other sites or labels; choose another out for a new run")
     federation = server_federation(spec, list(info.sizes.values()), test_set)
+    written = run_file(folder)
+    refuse_edited(folder, written)
+    asked = foreign_code({**spec.table, "parts": spec.parts})
+    if foreign := untrusted(foreign_code(written.options), asked):  # the app's own code runs, nobody else's
+        raise refusal(folder, foreign, "choose another out for a new run")
     setup = rebuild_setup(folder, None, federation, None, spec.options.rounds)
     if specs.resolved_parts(setup) != specs.resolved_parts(spec.setup(setup.federation)):
         raise BadRequest(
             f"{folder} holds a run of {setup.method.name}, which is not this app's method; choose another out"
         )
-    store = open_store(folder, setup)
+    store = open_store(folder, written)
     try:
         info = replace(info, sessions=info.sessions + 1).save(folder)
         server_state, damaged = store.restore()
         for sentence in damaged:
             store.record.event(server_state.round, None, "fallback", sentence)
+        for sentence in store.damage():
+            store.record.event(server_state.round, None, "damaged", sentence)
+            log(sentence)
         store.record.event(
             server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
         )
@@ -197,7 +210,7 @@ def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, s
     cohort = json.loads(store.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0][0])
     rows = evaluator.metrics_of(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
     with store.record.transaction():  # rows arrive at once only after the last round
-        store.record.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", rows)
+        store.record.add("metrics", rows)
 
 
 @dataclass

@@ -23,14 +23,15 @@ def method_digest(name: str, parts: Sequence[str]) -> str:
 
 def check_repeated(table: Mapping[str, Any], path: Path) -> None:
     """Refuse a run.toml to repeat whose method was edited but not its parts, or the other way round."""
-    if "parts" not in table or is_unedited(table, path):
+    about = about_of(path)
+    if "parts" not in table or is_unedited(table, about):
         return
     from undrift.experiment.options import from_keywords
     from undrift.experiment.setup import build_federation, prepare
 
     if not same_names(table):
         raise disagreement(table, path)
-    if about_of(path).get("method") is None:  # of an earlier version: the name says nothing about parameters
+    if about.get("method") is None:  # of an earlier version: the name says nothing about parameters
         return
     options = from_keywords({name: value for name, value in table.items() if name != "parts"})
     federation = build_federation(options)
@@ -39,18 +40,18 @@ def check_repeated(table: Mapping[str, Any], path: Path) -> None:
         raise disagreement(table, path)
 
 
-def check_resumed(table: Mapping[str, Any], path: Path) -> None:
+def check_resumed(table: Mapping[str, Any], about: Mapping[str, Any], path: Path) -> None:
     """Refuse to resume or load a run whose method or parts were edited: its states belong to the old ones."""
-    if is_unedited(table, path) or ("parts" not in table and about_of(path).get("method") is None):
+    if is_unedited(table, about) or ("parts" not in table and about.get("method") is None):
         return
-    if about_of(path).get("method") is not None or not same_names(table):
+    if about.get("method") is not None or not same_names(table):
         raise disagreement(table, path)
 
 
-def is_unedited(table: Mapping[str, Any], path: Path) -> bool:
+def is_unedited(table: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     """Whether method and parts are those that the run wrote."""
     name, parts = table.get("method", "fedavg"), table.get("parts", [])
-    return about_of(path).get("method") == method_digest(str(name), parts)
+    return about.get("method") == method_digest(str(name), parts)
 
 
 def about_of(path: Path) -> dict[str, Any]:

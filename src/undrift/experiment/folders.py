@@ -11,6 +11,7 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.options import Options
 from undrift.experiment.setup import Setup
 from undrift.store.durable import make_folder
+from undrift.store.own_files import refuse_links
 from undrift.store.run_store import locked
 
 
@@ -23,7 +24,7 @@ def find_folder(run: str | Path) -> Path:
 
 
 def run_folder(run: str | Path) -> Path:
-    """The folder of one existing run; refused if it is a folder of several runs or of none."""
+    """The folder of one existing run; refused if it is a folder of several runs or of none, or has links in it."""
     folder = find_folder(run)
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
         raise BadRequest(
@@ -33,6 +34,7 @@ def run_folder(run: str | Path) -> Path:
         raise BadRequest(
             f"{run} is not a run: a run's folder has a run.toml and a run.sqlite; `undrift runs` lists them"
         )
+    refuse_links(folder)
     return folder
 
 

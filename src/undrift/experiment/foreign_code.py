@@ -1,11 +1,17 @@
-"""Which code outside Undrift a run names: `package:name`, in its method, its parts and its other options."""
+"""Which code outside Undrift a run names: `package:name`, in its method, its parts and its other options.
+
+A run folder can come from somebody else: its code runs only if it is trusted. `ud.load`, `show`, `report` and `export`
+import none of it. `resume` does, if it is told to trust the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from undrift.contract.parts import AXES
+from undrift.core.errors import BadRequest
 from undrift.core.text import TOKEN
 
 # Options whose text is of the grammar of `core/text.py`. `parts` are what is built; the method is then their label.
@@ -14,6 +20,7 @@ NAMING = (
     "metrics", "partition", "selection", "noise", "domains", "faults", "augment", "diagnose",
 )  # fmt: skip
 OURS = ("undrift.",)
+Trust = bool | Collection[str]  # everything or nothing, or these names
 
 
 def foreign_code(options: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> list[str]:
@@ -27,6 +34,8 @@ def foreign_code(options: Mapping[str, Any], given: Mapping[str, Any] | None = N
         for text in value if isinstance(value, list | tuple) else [value]:
             if isinstance(text, str) and not text.startswith("object:"):
                 found += [name for name in own_names(text) if not name.startswith(OURS)]
+                if option in ("loss", "metrics") and ":" not in text:
+                    found.append(text)  # there are none but the user's own: what is before the colon is imported
     return list(dict.fromkeys(found))
 
 
@@ -40,3 +49,13 @@ def own_names(text: str) -> list[str]:
             found.append(rest if axis in AXES and rest else word)
         place = match.end()
     return found
+
+
+def untrusted(names: Collection[str], trust: Trust) -> list[str]:
+    """The names that are not trusted."""
+    return [name for name in names if not (trust if isinstance(trust, bool) else name in trust)]
+
+
+def refusal(folder: Path, names: Collection[str], fix: str) -> BadRequest:
+    """The error for a run whose code may not be imported."""
+    return BadRequest(f"the run in {folder} names code that is not Undrift's: {', '.join(names)}; {fix}")

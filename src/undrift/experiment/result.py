@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from undrift.core.determinism import deterministic
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.inline import Inline
 from undrift.evaluate.orders import of_personal_models
 from undrift.experiment import summary
@@ -21,6 +23,15 @@ from undrift.store.server_state import ServerState
 
 if TYPE_CHECKING:
     from undrift.report.traces import Traces
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """In the place of the setup of a run that names code which may not be imported."""
+
+    method: str
+    thresholds: Sequence[float]
+    refusal: BadRequest
 
 
 class Result:
@@ -36,16 +47,28 @@ class Result:
         result.model, result.personal(3)    # torch modules: the global model, the model of client 3
     """
 
-    def __init__(self, setup: Setup, store: RunStore, server_state: ServerState) -> None:
-        self.setup, self.server_state, self.folder = setup, server_state, store.folder
+    def __init__(
+        self, setup: Setup | Unbuilt, store: RunStore, server_state: ServerState, damage: Sequence[str] = ()
+    ) -> None:
+        self._setup, self.server_state, self.folder = setup, server_state, store.folder
         self._store = store
+        self.damage = list(damage)  # one sentence for everything in the folder that is not as the run wrote it
         self.summary: dict[str, Any] = summary.summary(
             store.record,
             None if store.folder is None else str(store.folder),
-            setup.method.name,
+            setup.method.name if isinstance(setup, Setup) else setup.method,
             server_state.evaluated,
-            setup.options.thresholds,
+            setup.options.thresholds if isinstance(setup, Setup) else setup.thresholds,
         )
+        if damage:
+            self.summary["damage"] = self.damage
+
+    @property
+    def setup(self) -> Setup:
+        """What the run was made of: options, federation, method, plan."""
+        if isinstance(self._setup, Unbuilt):
+            raise self._setup.refusal
+        return self._setup
 
     @property
     def accuracy(self) -> float | None:
@@ -78,6 +101,8 @@ class Result:
 
     def held(self, client: int) -> list[tuple[Any, torch.Tensor]]:
         """The mixture [(weight, vector)] that `personal` makes a module of."""
+        if self._store.lost_states is not None:
+            raise RunFailed(self._store.lost_states)
         engine = Inline(self.setup.runtime, self._store.states)
         server_round = self.setup.loop(engine, self._store).open_round(self.server_state)
         messages = {client: server_round.messages_for(server_round.broadcasts(), client)}
@@ -121,11 +146,11 @@ class Result:
         """The notes that the parts recorded, as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
         from undrift.report.traces import traces
 
-        return traces(self.rows, self.setup.federation)
+        return traces(self.rows, None if isinstance(self._setup, Unbuilt) else self._setup.federation)
 
     def __repr__(self) -> str:
         accuracy = "—" if self.accuracy is None else f"{self.accuracy:.4f}"
-        return f"<run of {self.setup.method.name}: {self.summary['rounds']} rounds, accuracy {accuracy} (stage G)>"
+        return f"<run of {self.summary['method']}: {self.summary['rounds']} rounds, accuracy {accuracy} (stage G)>"
 
 
 class Mixture(nn.Module):

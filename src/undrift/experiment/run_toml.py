@@ -27,6 +27,7 @@ from undrift.experiment.setup import Setup
 from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
 from undrift.store.durable import write_file
+from undrift.store.record import Record
 
 
 def option_values(setup: Setup) -> dict[str, Any]:
@@ -98,16 +99,30 @@ def provenance(setup: Setup) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The options in a run.toml, with names and types checked. `parts` are the resolved parts of the method."""
+    return checked_options(parse_toml(read_text(path), path), path)
+
+
+def read_text(path: Path) -> str:
     try:
-        table = tomllib.loads(path.read_text())
+        return path.read_text()
     except FileNotFoundError:
         raise BadRequest(f"there is no file {path}") from None
     except IsADirectoryError:
         raise BadRequest(f"{path} is a folder; give the run.toml in it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadRequest(f"{path} is not a TOML file: {error}") from None
-    table.pop("about", None)
-    table.pop("deploy", None)  # the sites of a deployment, read by deploy/spec.py
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadRequest(f"{path} is not a TOML file: {error}") from None
+
+
+def checked_options(written: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The options in the content of a run.toml."""
+    table = {name: value for name, value in written.items() if name not in ("about", "deploy")}  # `deploy/spec.py`
     for name, value in table.items():
         if name == "parts":
             if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
@@ -133,15 +148,21 @@ def has_type(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else value is None
 
 
-def write_toml(path: Path, values: dict[str, Any], about: dict[str, Any]) -> None:
-    table = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
-    write_file(path, tomli_w.dumps({**table, "about": about}).encode())
+def write_toml(path: Path, values: dict[str, Any], tables: dict[str, Any], record: Record) -> None:
+    """Write run.toml: the options, and tables such as `about`. The record keeps the text."""
+    options = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
+    text = tomli_w.dumps({**options, **tables})
+    write_file(path, text.encode())
+    record.keep_text(path.name, text)
 
 
-def record_rounds(path: Path, rounds: int) -> None:
-    """Write a new total of rounds into a run.toml, before the first of them: a run that is stopped keeps its goal."""
-    table = tomllib.loads(path.read_text())
-    write_file(path, tomli_w.dumps({**table, "rounds": rounds}).encode())
+def record_rounds(path: Path, rounds: int, record: Record) -> None:
+    """Write a new total of rounds into a run.toml, before the first of them: a run that is stopped keeps its goal. The
+    record knows both texts meanwhile, so a power cut leaves no file that looks edited."""
+    text = tomli_w.dumps({**tomllib.loads(path.read_text()), "rounds": rounds})
+    record.keep_text(path.name, text, replace=False)
+    write_file(path, text.encode())
+    record.keep_text(path.name, text)
 
 
 assert set(FIELDS) >= set(AXIS_OPTIONS)

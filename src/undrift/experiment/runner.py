@@ -24,6 +24,7 @@ from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation
 from undrift.round.engine import Engine
+from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
@@ -72,7 +73,7 @@ def run_options(
     try:
         if folder is not None:
             kept_code.keep(folder, option_values(setup))
-            write_toml(folder / "run.toml", option_values(setup), provenance(setup))
+            write_toml(folder / "run.toml", option_values(setup), {"about": provenance(setup)}, store.record)
         result = execute(setup, store, callback or RunCallback(), started=started)
     except BaseException as error:
         refused = isinstance(error, BadRequest) and not store.record.all("SELECT round FROM rounds LIMIT 1")
@@ -127,6 +128,7 @@ def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
     with store.record.transaction(durable=True):
         store.record.db.execute("DELETE FROM files WHERE path = 'model.safetensors'")
         store.record.db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, "model.safetensors", digest))
+        checksums.seal(store.record.db, "files")
 
 
 def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

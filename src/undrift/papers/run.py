@@ -43,7 +43,7 @@ def preset_folder(scaled: papers.Scaled, out: str | Path | None, resume: bool) -
         if resume:
             if not (folder / "paper.toml").exists():
                 raise BadRequest(f"{folder} does not hold a preset's runs; leave out --resume to start there")
-            if (folder / "paper.toml").read_text() != tomli_w.dumps(settings):
+            if (folder / "paper.toml").read_text(errors="replace") != tomli_w.dumps(settings):
                 raise BadRequest(f"{folder} was started with other options; resume it with the same ones")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")

@@ -13,6 +13,7 @@ from typing import Any
 from undrift.core.errors import BadRequest
 from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
+from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
@@ -22,11 +23,13 @@ GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # sections for all methods together
 
 
-def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -> Path:
-    """Write the page of these runs, or folders of runs."""
+def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -> list[str]:
+    """Write the page of these runs, or folders of runs. Returns sentences about what is damaged in them."""
     runs = load_runs(folders)
-    page.write(path, title or heading(runs), sections(runs, [find_folder(folder) for folder in folders]))
-    return path
+    damage = [f"{run.folder}: {sentence}" for run in runs for sentence in run.damage]
+    with sentence_if_damaged(runs[0].folder, damage):
+        page.write(path, title or heading(runs), sections(runs, [find_folder(folder) for folder in folders]))
+    return damage
 
 
 def heading(runs: Sequence[LoadedRun]) -> str:
@@ -104,6 +107,7 @@ def introduction(runs: Sequence[LoadedRun]) -> str:
         f"{run.label}, seed {run.row['seed']}: {run.row['rounds']} of {run.options['rounds']} rounds so far."
         for run in short
     ]
+    lines += [f"Damaged: {run.folder.name}: {sentence}." for run in runs for sentence in run.damage]
     if len(seeds) == 1 and len(runs) > 1:
         lines.append("One seed: differences between methods may be chance.")
     return "\n".join(lines)
@@ -111,10 +115,10 @@ def introduction(runs: Sequence[LoadedRun]) -> str:
 
 def federation_of(run: LoadedRun) -> tuple[Any, str]:
     """The federation of a run, or None and the sentence that says why it cannot be made again."""
-    from undrift.experiment.resume import rebuild_setup
+    from undrift.experiment.resume import rebuild_federation
 
     try:
-        return rebuild_setup(run.folder).federation, ""
+        return rebuild_federation(run.folder), ""
     except BadRequest as error:
         return None, f"There is no figure: {error}."
 

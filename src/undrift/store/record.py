@@ -1,7 +1,8 @@
 """`run.sqlite`, the record of a run: one transaction per round, and other programs can read it during the run.
 
 Scripts rely on the tables (docs/formats.md). `states` is internal to the store: where each version of a client's state
-or shelf row is, and since which checkpoint it is the committed one.
+or shelf row is, and since which checkpoint it is the committed one. `checksums` has a checksum per table and round
+(`store/checksums.py`), `texts` the text of run.toml as the run wrote it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
+from undrift.store import checksums
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, seconds REAL, lr REAL, cohort TEXT);
@@ -26,27 +28,36 @@ CREATE TABLE IF NOT EXISTS times(round INTEGER, what TEXT, seconds REAL);
 CREATE TABLE IF NOT EXISTS files(round INTEGER, path TEXT, sha256 TEXT);
 CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER, version INTEGER, path TEXT,
                                   start INTEGER, length INTEGER, sha256 TEXT);
+CREATE TABLE IF NOT EXISTS texts(path TEXT, text TEXT);
+CREATE TABLE IF NOT EXISTS checksums(round INTEGER, name TEXT, rows INTEGER, crc32 INTEGER, UNIQUE (round, name));
 CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
 """
 HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # events that stay when their round is computed again
+# What reading a damaged record can raise. SQLite puts names from the file into its messages, which need not be UTF-8.
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
 Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
 Event = tuple[int, int | None, str, str]  # round, client, kind, detail
 
 
 class Record:
-    """The open database of a run. `path=None` keeps it in memory."""
+    """The open database of a run. `path=None` keeps it in memory. A read-only one creates and changes no file."""
 
     def __init__(self, path: Path | None, read_only: bool = False) -> None:
         self.path = path
+        self.mark: int | None = None  # a file that says how many rounds are committed, as a file descriptor
         self.lock = threading.RLock()  # two threads commit: one the rounds, one the checkpoints
-        if read_only:
-            self.db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+        if path is not None and read_only:
+            self.db = read_only_connection(path)
             return
         self.db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=NORMAL")
+        has_checksums = checksums.has_table(self.db, "checksums")
         self.db.executescript(TABLES)
+        if not has_checksums:
+            with self.transaction():
+                checksums.add_all(self.db)
 
     def commit_round(
         self,
@@ -61,17 +72,36 @@ class Record:
     ) -> None:
         """Write all rows of a round in one transaction. It does not wait for the disk: the next checkpoint does."""
         with self.transaction():
-            self.db.execute("INSERT INTO rounds VALUES (?,?,?,?)", (round, seconds, lr, json.dumps(list(cohort))))
-            self.db.executemany("INSERT INTO metrics VALUES (?,?,?,?,?,?)", metrics)
-            self.db.executemany("INSERT INTO notes VALUES (?,?,?,?,?)", notes)
-            self.db.executemany("INSERT INTO events VALUES (?,?,?,?)", events)
-            self.db.executemany(
-                "INSERT INTO times VALUES (?,?,?)", [(round, *spent) for spent in (times or {}).items()]
-            )
+            self.add("rounds", [(round, seconds, lr, json.dumps(list(cohort)))])
+            self.add("metrics", metrics)
+            self.add("notes", notes)
+            self.add("events", events)
+            self.add("times", [(round, *spent) for spent in (times or {}).items()])
+        self.mark_rounds(round + 1)
+
+    def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows of rounds, with their checksums, in an open transaction."""
+        stored = checksums.as_stored(table, rows)
+        if stored:
+            self.db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(stored[0]))})", stored)
+            checksums.add(self.db, table, stored)
 
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
         with self.transaction():
-            self.db.execute("INSERT INTO events VALUES (?,?,?,?)", (round, client, kind, detail))
+            self.add("events", [(round, client, kind, detail)])
+
+    def mark_rounds(self, rounds: int) -> None:
+        """Note the number of committed rounds outside the record, so that a record that lost some is noticed."""
+        if self.mark is not None:
+            os.pwrite(self.mark, f"{rounds:>12}\n".encode(), 0)
+
+    def keep_text(self, path: str, text: str, replace: bool = True) -> None:
+        """Keep the text of a file as the run wrote it; without `replace` beside the texts it had before."""
+        with self.transaction(durable=not replace):
+            if replace:
+                self.db.execute("DELETE FROM texts WHERE path = ?", (path,))
+            self.db.execute("INSERT INTO texts VALUES (?,?)", (path, text))
+            checksums.seal(self.db, "texts")
 
     def transaction(self, durable: bool = False) -> Transaction:
         """A context in which everything is committed, or nothing. `durable` waits until it is on disk, and with it
@@ -96,11 +126,34 @@ class Record:
                 f"DELETE FROM events WHERE round >= ? AND kind NOT IN ({','.join('?' * len(HISTORY))})",
                 (round, *HISTORY),
             )
+            checksums.forget_from(self.db, round)
+        self.mark_rounds(round)
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        with self.lock:
-            return self.db.execute(query, values).fetchall()
+        try:
+            with self.lock:
+                return self.db.execute(query, values).fetchall()
+        except UNREADABLE as error:
+            raise RunFailed(f"the record of the run cannot be read ({error})") from None
+
+    def damage(self) -> list[str]:
+        """One sentence for each way in which the record is not as it was written. The run may be going on."""
+        try:
+            with self.lock:
+                self.db.execute("BEGIN")  # one state of the record, whatever is committed meanwhile
+                try:
+                    found = [text for (text,) in self.db.execute("PRAGMA integrity_check(1)") if text != "ok"]
+                    changed = checksums.changed(self.db)
+                finally:
+                    self.db.execute("ROLLBACK")
+        except (*UNREADABLE, TypeError, ValueError) as error:
+            return [f"run.sqlite is damaged ({error})"]
+        sentences = [f"run.sqlite is damaged ({text.splitlines()[-1]})" for text in found]
+        if changed:
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            sentences.append(f"run.sqlite was changed after it was written: {', '.join(changed[:3])}{more}")
+        return sentences
 
     def close(self) -> None:
         self.db.close()
@@ -133,15 +186,38 @@ class Transaction:
             self.record.sync()
 
 
+def read_only_connection(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Without a log nobody has the record open, and the file is read as it is: SQLite
+    would else create a log, which it cannot in a folder that may not be written."""
+    with open(path, "rb") as file:
+        uses_log = file.read(20)[18:20] == b"\2\2"
+    alone = uses_log and not os.path.exists(f"{path}-wal")
+    place = Path(os.path.abspath(path)).as_uri()  # a name may hold ? and #, which end the path of a URI
+    return sqlite3.connect(
+        f"{place}?mode=ro{'&immutable=1' * alone}", uri=True, isolation_level=None, check_same_thread=False
+    )
+
+
 def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The rows of a query on a run's record, read-only. It may be called while the run is going on."""
     path = folder / "run.sqlite"
     if not path.exists():
         raise BadRequest(f"{folder} is not a run: it has no run.sqlite")
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        return db.execute(query, values).fetchall()
-    except sqlite3.DatabaseError as error:
+        with contextlib.closing(read_only_connection(path)) as db:
+            return db.execute(query, values).fetchall()
+    except UNREADABLE as error:
         raise BadRequest(f"the record in {path} cannot be read: {error}") from None
-    finally:
-        db.close()
+
+
+def kept_texts(folder: Path, name: str) -> tuple[list[str], int | None]:
+    """(the texts of a file that the run wrote, the newest last; the CRC-32 of their table, as it was written). A record
+    that cannot be read has none; whoever needs more of it says so."""
+    try:
+        with contextlib.closing(read_only_connection(folder / "run.sqlite")) as db:
+            if not checksums.has_table(db, "texts"):
+                return [], None
+            texts = [text for (text,) in db.execute("SELECT text FROM texts WHERE path = ? ORDER BY rowid", (name,))]
+            return texts, checksums.written(db, "texts")
+    except UNREADABLE:
+        return [], None

@@ -13,21 +13,26 @@ import fcntl
 import hashlib
 import os
 import time
+import zlib
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
 from undrift.core.errors import BadRequest, RunFailed
-from undrift.store import trees
+from undrift.store import checksums, trees
 from undrift.store.durable import make_folder, sync_folder, write_file
+from undrift.store.own_files import CHECKPOINT, is_own, refuse_links
 from undrift.store.record import Record
 from undrift.store.server_state import ServerState, Versions
 from undrift.store.states import Place, States
 
+CHECKPOINTS = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
 COST_FACTOR, PATIENCE = 20, 30.0  # checkpoints take a twentieth of the time; a crash loses at most 30 s
 
 
 class RunStore:
-    """With `folder=None` everything stays in memory. `every` is in rounds; without it the cost decides (`due`)."""
+    """With `folder=None` everything stays in memory. `every` is in rounds; without it the cost decides (`due`).
+    `lock=False` is for reading: nothing in the folder is created or changed."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9, every: int | None = None, lock: bool = True) -> None:
         from_tests = os.environ.get("UNDRIFT_CHECKPOINT_EVERY")
@@ -36,14 +41,18 @@ class RunStore:
         if folder is not None:
             if not folder.is_dir():
                 make_folder(folder)
+            refuse_links(folder)
             if lock:  # who only reads a run has nothing to wait for
                 for name in ("checkpoints", "states"):
                     (folder / name).mkdir(exist_ok=True)
                 sync_folder(folder)
             self.lock = locked(folder) if lock else None
-        self.record = Record(None if folder is None else folder / "run.sqlite")
-        self.states = States(None if folder is None else folder / "states", budget)
+        self.record = Record(None if folder is None else folder / "run.sqlite", read_only=not lock)
+        self.record.mark = self.lock
+        self.states = States(None if folder is None else folder / "states", budget, read_only=not lock)
+        self.lost_states: str | None = None  # why no client's state can be used
         self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints on disk
+        self._index = 0  # `index_sum` of the newest checkpoint's versions
         self._last, self._cost = 0.0, 0.0
         self._busy: Future[None] | None = None
 
@@ -102,23 +111,26 @@ class RunStore:
         self.states.seal()
         reached("segment synced")
         name = f"checkpoints/{server_state.round:08d}.safetensors"
+        changed = {key: version for key, version in server_state.versions.items() if before.get(key) != version}
+        old = {key: before[key] for key in changed if key in before}
+        self._index += index_sum(changed) - index_sum(old)
         data = trees.dump(
             {
                 "vector": server_state.vector,
                 "judged": server_state.evaluated,
                 "integers": server_state.integers,
                 "memories": server_state.memories,
+                "states": self._index,
             }
         )
         write_file(self.folder / name, data)
         reached("checkpoint written")
         rows = []
-        for (kind, client), version in server_state.versions.items():
-            if before.get((kind, client)) != version:
-                place = self.states.places[kind, client, version]
-                rows.append(
-                    (server_state.round, kind, client, version, place.path, place.start, place.length, place.sha256)
-                )
+        for (kind, client), version in changed.items():
+            place = self.states.places[kind, client, version]
+            rows.append(
+                (server_state.round, kind, client, version, place.path, place.start, place.length, place.sha256)
+            )
         db = self.record.db
         with self.record.transaction(durable=True):
             db.execute("DELETE FROM files WHERE round = ? AND path = ?", (server_state.round, name))
@@ -126,6 +138,7 @@ class RunStore:
             db.executemany("INSERT INTO states VALUES (?,?,?,?,?,?,?,?)", rows)
             reached("rows inserted")
             db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))
+            checksums.seal(db, "files")
             db.execute(
                 "DELETE FROM states WHERE checkpoint < ?1 AND EXISTS (SELECT 1 FROM states AS newer WHERE "
                 "newer.kind = states.kind AND newer.client = states.client AND newer.checkpoint > states.checkpoint "
@@ -138,65 +151,121 @@ class RunStore:
         self._cost = time.monotonic() - began
 
     def _collect(self) -> None:
-        """Delete checkpoint files and segments that the record does not name."""
+        """Delete checkpoint files and segments that the record does not name. Files of other names stay."""
         assert self.folder is not None
         with self.record.lock:
             named = {path for (path,) in self.record.all("SELECT path FROM files")}
             segments = {path for (path,) in self.record.all("SELECT DISTINCT path FROM states")}
         for path in (self.folder / "checkpoints").iterdir():
-            if f"checkpoints/{path.name}" not in named:
+            if f"checkpoints/{path.name}" not in named and is_own(CHECKPOINT, path.name):
                 path.unlink()
         self.states.collect(segments)
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def newest(self) -> tuple[ServerState, list[str]]:
-        """(the newest complete checkpoint, one sentence for each damaged one that was skipped)."""
-        skipped: list[str] = []
-        query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
-        for round, path, sha256 in self.record.all(query):
+    def newest(self, states: bool = True) -> tuple[ServerState, list[str]]:
+        """(the newest complete checkpoint, one sentence for everything that is damaged). With `states=False` the global
+        model is enough: a client's state is read and checked when it is used."""
+        damage: list[str] = []
+        for round, path, sha256 in self.record.all(CHECKPOINTS):
             try:
-                return self._read(round, path, sha256), skipped
+                server_state, index = self._read(round, path, sha256)
+                lost = self._find_states(server_state, index)
+                if states:
+                    if lost is not None:
+                        raise RunFailed(lost)
+                    self._check_states(server_state)
             except (RunFailed, OSError) as error:
-                skipped.append(f"checkpoint {round} is not whole ({error})")
-        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(skipped)}" if skipped else ""))
+                damage.append(f"checkpoint {round} is not whole ({error})")
+                continue
+            if not states and not damage:
+                damage += self._unnamed(round)
+            if damage:
+                damage[-1] += f"; checkpoint {round} is used instead"
+            self.lost_states = lost
+            return server_state, damage if lost is None else [*damage, lost]
+        raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(damage)}" if damage else ""))
+
+    def _unnamed(self, newest: int) -> list[str]:
+        """A sentence about a checkpoint on disk that is newer than all that the record names."""
+        assert self.folder is not None
+        names = [path.name for path in (self.folder / "checkpoints").iterdir() if CHECKPOINT.fullmatch(path.name)]
+        found = max((int(name.partition(".")[0]) for name in names), default=newest)
+        why = "the run was stopped while it was written, or run.sqlite lost its end"
+        return [f"checkpoint {found} is not named by run.sqlite ({why})"] if found > newest else []
 
     def restore(self) -> tuple[ServerState, list[str]]:
         """Go back to the newest complete checkpoint. Later rows and files that no checkpoint names are deleted."""
-        server_state, skipped = self.newest()
+        server_state, damage = self.newest()
         with self.record.transaction():
             self.record.db.execute("DELETE FROM files WHERE round > ?", (server_state.round,))
             self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (server_state.round,))
+            checksums.seal(self.record.db, "files")
         self.record.forget_from(server_state.round)  # waits for the disk, so that the record names no deleted file
         self._kept = [(server_state.round, server_state.versions)]
+        self._index = index_sum(server_state.versions)
         self._collect()
         self._last = time.monotonic()
-        return server_state, skipped
+        return server_state, damage
 
-    def _read(self, round: int, path: str, sha256: str) -> ServerState:
-        """Read and check one checkpoint and all states it needs."""
+    def _read(self, round: int, path: str, sha256: str) -> tuple[ServerState, int | None]:
+        """Read and check one checkpoint. Returns its state without versions, and the `index_sum` of these."""
         assert self.folder is not None
+        if not isinstance(round, int) or path != f"checkpoints/{round:08d}.safetensors":
+            raise RunFailed(f"the record names {path!r} as its file")
         data = (self.folder / path).read_bytes()
         if hashlib.sha256(data).hexdigest() != sha256:
             raise RunFailed(f"{path} is damaged")
-        versions: Versions = {}
+        try:
+            tree = trees.load(data)
+            state = ServerState(round, tree["vector"], tree["judged"], tree["integers"], tree["memories"], {})
+            return state, tree.get("states")
+        except Exception as error:  # its hash is right, so it was not damaged but made by somebody else
+            raise RunFailed(f"{path} is not a checkpoint: {error}") from None
+
+    def _find_states(self, server_state: ServerState, index: int | None) -> str | None:
+        """Find the committed versions of a checkpoint in the record. Returns a sentence if they are not those that the
+        checkpoint was written with. (Checkpoints of older versions of Undrift do not tell.)"""
         places = {}
         query = (
             "SELECT kind, client, version, path, start, length, sha256 FROM states "
             "WHERE checkpoint <= ? ORDER BY checkpoint"
         )
-        for kind, client, version, segment, start, length, digest in self.record.all(query, (round,)):
-            versions[kind, client] = version
-            places[kind, client] = Place(segment, start, length, digest)
-        for (kind, client), place in places.items():
-            self.states.read(place, f"the {kind} of client {client}")
-            self.states.adopt((kind, client, versions[kind, client]), place)
-        tree = trees.load(data)
-        return ServerState(round, tree["vector"], tree["judged"], tree["integers"], tree["memories"], versions)
+        for kind, client, version, *where in self.record.all(query, (server_state.round,)):
+            server_state.versions[kind, client] = version
+            places[kind, client] = Place(*where)
+        for key, place in places.items():
+            self.states.adopt((*key, server_state.versions[key]), place)
+        if index is None or index_sum(server_state.versions) == index:
+            return None
+        return "the states of the clients cannot be found: their index in run.sqlite is damaged"
+
+    def _check_states(self, server_state: ServerState) -> None:
+        """Read every state that a checkpoint needs. Raises for the first that is damaged."""
+        for (kind, client), version in server_state.versions.items():
+            self.states.read(self.states.places[kind, client, version], f"the {kind} of client {client}")
+
+    def damage(self) -> list[str]:
+        """One sentence for everything beside the checkpoints that is not as the run wrote it. Called while reading."""
+        assert self.folder is not None
+        marked = marked_rounds(self.folder)  # before the record is read, which may go on
+        sentences = self.record.damage()
+        done = self.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+        if marked is not None and marked > done:
+            sentences.append(f"run.sqlite has {done} of the {marked} rounds that were finished: the last ones are lost")
+        for path, sha256 in self.record.all("SELECT path, sha256 FROM files WHERE path = 'model.safetensors'"):
+            try:
+                whole = hashlib.sha256((self.folder / path).read_bytes()).hexdigest() == sha256
+            except OSError:
+                whole = False
+            if not whole:
+                sentences.append(f"{path} is missing or damaged; the model of the last checkpoint is not affected")
+        return sentences
 
     def close(self) -> None:
         self.states.close()
         self.record.close()
+        self.record.mark = None
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
@@ -206,6 +275,22 @@ def reached(point: str) -> None:
     """A named point between two writes of a commit. Tests end the process here: UNDRIFT_DIE_AT="rows inserted"."""
     if os.environ.get("UNDRIFT_DIE_AT") == point:
         os._exit(77)
+
+
+def index_sum(versions: Mapping[tuple[str, int], int]) -> int:
+    """A checksum of committed versions that does not depend on their order, so that a checkpoint adds its changes. The
+    count of versions is in it."""
+    return sum(
+        (1 << 40) + zlib.crc32(f"{kind} {client} {version}".encode()) for (kind, client), version in versions.items()
+    )
+
+
+def marked_rounds(folder: Path) -> int | None:
+    """How many rounds the run had committed, by its lock file. None if that does not tell."""
+    try:
+        return int((folder / "lock").read_bytes()[:20])
+    except (OSError, ValueError):
+        return None
 
 
 def locked(folder: Path) -> int:

@@ -24,6 +24,7 @@ from undrift.contract.context import Tree, copied
 from undrift.core.errors import RunFailed
 from undrift.store import trees
 from undrift.store.durable import make_folder, sync_folder
+from undrift.store.own_files import SEGMENT, is_own
 
 Key = tuple[str, int, int]  # kind, client, version
 
@@ -80,9 +81,9 @@ class Writer:
 class States:
     """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most
     `budget` bytes wait for the disk, and a quarter of the budget of written versions stays in memory. The system's page
-    cache holds more of them at no cost."""
+    cache holds more of them at no cost. A `read_only` store creates nothing."""
 
-    def __init__(self, folder: Path | None, budget: int = 10**9) -> None:
+    def __init__(self, folder: Path | None, budget: int = 10**9, read_only: bool = False) -> None:
         self.folder, self.budget = folder, budget
         self.places: dict[Key, Place] = {}
         self.writer = Writer()
@@ -95,7 +96,7 @@ class States:
         self._segment: str | None = None
         self._file: int | None = None
         self._end = 0
-        if folder is not None and not folder.is_dir():
+        if folder is not None and not read_only and not folder.is_dir():
             make_folder(folder)
 
     def put(self, kind: str, client: int, version: int, tree: Tree) -> None:
@@ -134,11 +135,14 @@ class States:
     def read(self, place: Place, what: str) -> bytes:
         """The checked bytes of a version. `what` names it in an error."""
         assert self.folder is not None
+        numbers = isinstance(place.start, int) and isinstance(place.length, int) and min(place.start, place.length) >= 0
+        if not numbers or SEGMENT.fullmatch(str(place.path)) is None:
+            raise RunFailed(f"{what} has no place in the states of the run: run.sqlite is damaged")
         try:
             with open(self.folder / place.path, "rb") as file:
                 data = os.pread(file.fileno(), place.length, place.start)
-        except OSError as error:
-            raise RunFailed(f"{what} cannot be read: {error.strerror or error}") from None
+        except (OSError, OverflowError, MemoryError) as error:  # the last two: a damaged start or length
+            raise RunFailed(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         if hashlib.sha256(data).hexdigest() != place.sha256:
             raise RunFailed(f"{what} in {place.path} is damaged")
         return data
@@ -184,19 +188,20 @@ class States:
             self._file = self._segment = None
 
     def collect(self, named: set[str]) -> None:
-        """Delete segments that neither a checkpoint (`named`) nor a version in use refers to."""
+        """Delete segments that neither a checkpoint (`named`) nor a version in use refers to. Other files stay."""
         assert self.folder is not None
         with self._lock:
             needed = {place.path for place in self.places.values()} | named | {self._segment}
         for path in self.folder.iterdir():
-            if path.name not in needed:
+            if path.name not in needed and is_own(SEGMENT, path.name):
                 path.unlink()
 
     def _append(self, data: bytes) -> Place:
         """Append to the open segment, or to a new one."""
         assert self.folder is not None
         if self._file is None:
-            number = 1 + max((int(p.stem) for p in self.folder.glob("*.states")), default=-1)
+            taken = [int(p.stem) for p in self.folder.iterdir() if SEGMENT.fullmatch(p.name)]
+            number = 1 + max(taken, default=-1)
             self._segment, self._end = f"{number:08d}.states", 0
             self._file = os.open(self.folder / self._segment, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         assert self._segment is not None

@@ -42,7 +42,9 @@ class Compared:
         """Write the page; by default into the folder of the runs."""
         from undrift.report.report import write
 
-        return write(Path(path) if path else self.folder / "index.html", [self.folder])
+        path = Path(path) if path else self.folder / "index.html"
+        write(path, [self.folder])
+        return path
 
 
 def compare(

@@ -13,7 +13,10 @@ from typing import Any
 import tomli_w
 
 from undrift.core.errors import BadRequest
+from undrift.experiment.foreign_code import foreign_code
+from undrift.store import checksums
 from undrift.store.durable import write_file
+from undrift.store.own_files import refuse_links
 from undrift.study.tasks import Task
 
 
@@ -49,6 +52,13 @@ class Comparison:
         name = f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}"
         return Task(name, entry.method, settings, row, seconds)
 
+    def foreign_code(self) -> list[str]:
+        """The code outside Undrift that the methods and options name."""
+        named = [
+            foreign_code({**self.options, **entry.own_options, "method": entry.method}) for entry in self.entries
+        ] + [foreign_code({key: value}) for key, values in self.grid.items() for value in values]
+        return list(dict.fromkeys(name for names in named for name in names))
+
     def points(self, entry: MethodEntry) -> list[dict[str, Any]]:
         """The points of the grid for a method. An option that the method sets itself is not searched."""
         free = {key: values for key, values in self.grid.items() if key not in entry.own_options}
@@ -61,7 +71,8 @@ def safe(name: str) -> str:
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:
-    write_file(folder / "compare.toml", tomli_w.dumps(as_table(comparison)).encode())
+    table = tomllib.loads(tomli_w.dumps(as_table(comparison)))  # as it will be read
+    write_file(folder / "compare.toml", tomli_w.dumps(checksums.with_crc(table)).encode())
 
 
 def as_table(comparison: Comparison) -> dict[str, Any]:
@@ -97,11 +108,15 @@ def read_comparison(folder: Path) -> Comparison:
     path = folder / "compare.toml"
     if not path.exists():
         raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
+    refuse_links(folder)
     try:
-        table = tomllib.loads(path.read_text())
+        table = checksums.without_crc(tomllib.loads(path.read_text()))
         entries = entries_of(table["methods"])
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
         rejected = tuple(str(name) for name in table.get("rejected", ()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise BadRequest(f"{path} cannot be read: {error}") from None
-    return Comparison(tuple(entries), table.get("options", {}), seeds, table.get("grid", {}), rejected)
+        options, grid = dict(table.get("options", {})), dict(table.get("grid", {}))
+        if not entries or not seeds or not all(isinstance(values, list) for values in grid.values()):
+            raise ValueError("it has no methods, no seeds, or a grid without values")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # TOML and UTF-8 are ValueErrors
+        raise BadRequest(f"{path} cannot be read: {error}; restore it, or compare again with another --out") from None
+    return Comparison(tuple(entries), options, seeds, grid, rejected)

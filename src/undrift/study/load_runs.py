@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-import sqlite3
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
-from undrift.experiment.run_toml import read_toml
-from undrift.store.record import Record, rows_of
+from undrift.experiment.resume import open_store, sentence_if_damaged
+from undrift.experiment.run_file import run_file
+from undrift.store.own_files import refuse_links
+from undrift.store.record import rows_of
 from undrift.study.comparison import read_comparison
 from undrift.study.tasks import Row, seconds_per_round
 
@@ -31,6 +31,7 @@ class LoadedRun:
     options: dict[str, Any]
     about: dict[str, Any]
     row: Row
+    damage: tuple[str, ...] = ()  # sentences about what is not as the run wrote it
 
     @property
     def label(self) -> str:
@@ -87,27 +88,34 @@ def load_run(folder: Path) -> LoadedRun:
 
     if not (folder / "run.toml").exists():
         raise BadRequest(f"the run in {folder} is half-written: it has no run.toml; start it again")
-    options = read_toml(folder / "run.toml")
-    about = tomllib.loads((folder / "run.toml").read_text()).get("about", {})
-    rounds, seconds = rows_of(folder, "SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
-    if not rounds:
-        raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` continues it")
-    record = Record(folder / "run.sqlite", read_only=True)
+    refuse_links(folder)
+    written = run_file(folder)
+    options = written.options
     try:
-        stages = {
-            "G": global_stage(record),
-            **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")},
-        }
-    except sqlite3.DatabaseError as error:
-        raise BadRequest(f"the record in {folder} cannot be read: {error}") from None
+        store = open_store(folder, written, lock=False)
+    except RunFailed as error:
+        raise BadRequest(str(error)) from None
+    try:
+        rounds, seconds = store.record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
+        if not rounds:
+            raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` continues it")
+        damage = [*written.damage, *store.damage()]
+        with sentence_if_damaged(folder, damage):
+            stages = {
+                "G": global_stage(store.record),
+                **{s: client_stage(store.record, s, options["thresholds"]) for s in ("L1", "L2")},
+            }
+            times = seconds_per_round(functools.partial(rows_of, folder))
+    except RunFailed as error:
+        raise BadRequest(str(error)) from None
     finally:
-        record.close()
+        store.close()
     row = {
         "method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
         "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
-        "times": seconds_per_round(functools.partial(rows_of, folder)),
+        "times": times,
     }  # fmt: skip
-    return LoadedRun(folder, options, about, row)
+    return LoadedRun(folder, options, written.about, row, tuple(damage))
 
 
 def with_distinct_labels(runs: Sequence[LoadedRun]) -> list[LoadedRun]:

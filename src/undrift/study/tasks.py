@@ -20,6 +20,7 @@ from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import build_federation
 from undrift.federation.federation import Federation
+from undrift.store import checksums
 from undrift.store.durable import append_line, make_folder
 
 Row = dict[str, Any]
@@ -103,6 +104,7 @@ class Federations:
 
 def run_task(task: Task, folder: Path, federation: Federation, callback: RunCallback) -> Row:
     """Start a run, or resume it where it has a checkpoint. Returns its row."""
+    from undrift.experiment.foreign_code import foreign_code
     from undrift.experiment.resume import resume
     from undrift.experiment.runner import run_options
     from undrift.experiment.summary import nothing_learned
@@ -111,7 +113,8 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
     try:
         if has_checkpoint(place):
             method = None if isinstance(task.method, str) else task.method
-            result = resume(place, federation=federation, callback=callback, method=method)
+            asked = foreign_code({**task.settings, "method": task.method})  # its run.toml may not name any other code
+            result = resume(place, federation=federation, callback=callback, method=method, trust=asked)
         else:
             settings = {"force": True, **task.settings, "method": task.method, "out": str(place)}
             result = run_options(from_keywords(settings), federation, callback)
@@ -170,7 +173,7 @@ def run_tasks(
     def store_row(task: Task, row: Row) -> None:
         rows[task.name] = row
         if "failed" not in row:
-            append_line(folder / "rows.jsonl", json.dumps({"task": task.name, **row}))
+            append_line(folder / "rows.jsonl", json.dumps(checksums.with_crc({"task": task.name, **row})))
         callback.on_row(task, row)
 
     cores = cores or available()
@@ -214,15 +217,20 @@ class ForwardRounds(RunCallback):
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
-    """Rows of finished runs by task. A last line that a kill cut short is skipped."""
+    """Rows of finished runs by task. A line that a kill cut short is skipped: its run is there and gives it again."""
     rows: dict[str, Row] = {}
     path = folder / "rows.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else ():
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        rows[row.pop("task")] = row
+            row = checksums.without_crc(json.loads(line))
+            rows[str(row.pop("task"))] = row
+        except (ValueError, KeyError, RecursionError):
+            if line.startswith(b'{"task"') and not line.endswith(b"}"):
+                continue
+            raise BadRequest(
+                f"line {number} of {path} is damaged; delete the line, and --resume takes its numbers from the run again"
+            ) from None
     return rows
 
 
