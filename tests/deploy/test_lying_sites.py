@@ -15,8 +15,8 @@ from torch import nn
 from undrift.contract.job import TrainingStats
 from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
+from undrift.deploy.claims import effective_steps
 from undrift.deploy.envelope import Envelope
-from undrift.deploy.unpacking import effective_steps
 
 BERLIN, OSLO = 100, 99  # node ids
 

@@ -263,13 +263,13 @@ def loopback(tmp_path):
 
 @pytest.fixture
 def simulate():
-    """A simulation of the same clients."""
+    """A simulation of the same clients, with a deployment's cap on weights."""
 
     def run(
         method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any
     ) -> Any:
         own = slices(data, clients)
         federation = ud.Federation.from_clients(own[: only or clients], labels=[str(c) for c in range(10)])
-        return ud.run(method, federation, **{**SETTINGS, "selection": "all", "out": False, **more})
+        return ud.run(method, federation, **{**SETTINGS, "selection": "all", "weight_cap": 0.5, "out": False, **more})
 
     return run

@@ -17,7 +17,7 @@ from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
 from undrift.deploy.handshake import Handshake, Transport, handshake_request
-from undrift.deploy.sites import SitesEngine
+from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
@@ -107,6 +107,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
         store.close()
 
 
+ROLLBACKS = 2  # of a run that was started once
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
     "run.toml.part", "roll.json.part", kept_code.FOLDER,
@@ -168,7 +169,8 @@ def run_rounds(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )
     last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    loop = setup.loop(engine, store, LogCallback(log, store, last_event), evaluator)
+    callback = LogCallback(log, store, last_event)
+    loop = setup.loop(engine, store, callback, evaluator)
     model = f"{setup.model_name} ({setup.plan.layout.n:,} numbers)"
     log(f"{setup.method.name}: {setup.plan.rounds} rounds, {model}; {engine.plan_line}")
     with one_thread():
@@ -176,16 +178,40 @@ def run_rounds(
             server_state = loop.begin()
         else:
             evaluate_last_round(loop, evaluator, store, server_state)
-        try:
-            server_state = loop.run(server_state)
-        except RunFailed:  # the unfinished round's events belong in the record
-            finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
-            for kind, sentence in engine.events():
-                store.record.event(finished, None, kind, sentence)
-            raise
+        server_state = run_with_rollbacks(loop, engine, evaluator, callback, server_state)
     export(setup, store, server_state)
     log(f"finished after round {server_state.round}; saved in {store.folder}")
     return Result(setup, store, server_state)
+
+
+def run_with_rollbacks(
+    loop: Loop, engine: SitesEngine, evaluator: SiteEvaluator, callback: LogCallback, server_state: ServerState
+) -> ServerState:
+    """The rounds to the last one. If a model makes training non-finite at the sites, the run goes back to the checkpoint
+    before it: what made the model so would otherwise be in every checkpoint to come."""
+    store = loop.store
+    for rollbacks_left in reversed(range(ROLLBACKS + 1)):
+        try:
+            return loop.run(server_state)
+        except RunFailed as error:
+            finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+            for kind, sentence in engine.events():  # the unfinished round's events belong in the record
+                store.record.event(finished, None, kind, sentence)
+            if not isinstance(error, Unsound):
+                raise
+            if not error.round or not rollbacks_left:
+                raise RunFailed(
+                    f"{error}, {'before any model was combined' if not error.round else f'and again after {ROLLBACKS} rollbacks'}; "
+                    "look at what the sites sent (`undrift deploy status`), or lower --lr"
+                ) from None
+            server_state, _ = store.restore(before=error.round)
+            engine.forget()
+            sentence = f"{error}; back to the checkpoint before round {server_state.round}"
+            store.record.event(server_state.round, None, "rollback", sentence)
+            callback.log(sentence)
+            callback.last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+            evaluate_last_round(loop, evaluator, store, server_state)
+    raise AssertionError
 
 
 def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, server_state: ServerState) -> None:

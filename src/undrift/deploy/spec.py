@@ -24,6 +24,9 @@ NAME = "deployment"  # of the federation
 MAX_SAMPLES = 2**40  # a site may have, if the operator gives no limit: the sum over all sites stays far below 2**63
 
 
+WEIGHT_CAP = 0.5  # of a site in a round, if the operator gives no other: no site outvotes all the others together
+
+
 @dataclass(frozen=True)
 class Spec:
     """`sites` train and are numbered in this order, whatever Flower's node ids are. `evaluate_only` come after them."""
@@ -38,6 +41,7 @@ class Spec:
     deadline: float = 600.0  # seconds for a round
     wait: float = 120.0  # seconds for the handshake
     norm: float = 100.0  # an update's norm is at most this many times the norm of the vector that was sent
+    relative_norm: float = 10.0  # and at most this many times the median of the other sites' updates in the round
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
@@ -67,6 +71,8 @@ class Spec:
                 raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
             if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_SAMPLES:
                 raise BadRequest(f"max_samples of {site} must be a whole number above 0, not {most}")
+        if not self.relative_norm > 1:
+            raise BadRequest(f"relative_norm must be a number above 1, not {self.relative_norm}")
         for name in ("deadline", "wait", "norm"):
             if not getattr(self, name) > 0:
                 raise BadRequest(f"{name} must be a number above 0, not {getattr(self, name)}")
@@ -93,7 +99,9 @@ class Spec:
 
     @property
     def options(self) -> Options:
-        return from_keywords({**self.table, "data": NAME, "engine": "flower", "tolerate": True})
+        return from_keywords(
+            {"weight_cap": WEIGHT_CAP, **self.table, "data": NAME, "engine": "flower", "tolerate": True}
+        )
 
     def setup(self, federation: Federation) -> Setup:
         self.check_code()
@@ -114,7 +122,7 @@ class Spec:
         return {
             "sites": list(self.sites), "evaluate_only": list(self.evaluate_only), "labels": list(self.labels),
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
-            "norm": self.norm, "test_share": self.test_share,
+            "norm": self.norm, "relative_norm": self.relative_norm, "test_share": self.test_share,
             **({"max_samples": dict(self.max_samples)} if self.max_samples else {}),
         }  # fmt: skip
 
@@ -148,7 +156,9 @@ def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path:
 def with_overrides(spec: Spec, config: Mapping[str, Any]) -> Spec:
     """The spec with the values given at the start of a run (`flwr run … -c "deadline=60"`)."""
     overrides = {
-        name: config[name] for name in ("quorum", "deadline", "wait", "norm") if config.get(name) not in (None, "")
+        name: config[name]
+        for name in ("quorum", "deadline", "wait", "norm", "relative_norm")
+        if config.get(name) not in (None, "")
     }
     rounds = {"rounds": int(config["rounds"])} if config.get("rounds") else {}
     return replace(spec, table={**spec.table, **rounds}, **overrides)

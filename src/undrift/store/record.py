@@ -28,7 +28,14 @@ CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER,
                                   start INTEGER, length INTEGER, sha256 TEXT);
 CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
 """
-HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # events that stay when their round is computed again
+HISTORY = (
+    "resumed",
+    "worker",
+    "quorum",
+    "joined",
+    "refused",
+    "rollback",
+)  # events that stay when their round is computed again
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
 Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
 Event = tuple[int, int | None, str, str]  # round, client, kind, detail

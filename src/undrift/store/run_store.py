@@ -150,28 +150,41 @@ class RunStore:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def newest(self) -> tuple[ServerState, list[str]]:
-        """(the newest complete checkpoint, one sentence for each damaged one that was skipped)."""
+    def newest(self, before: int | None = None) -> tuple[ServerState, list[str]]:
+        """(the newest complete checkpoint, one sentence for each damaged one that was skipped), of those of a round
+        below `before` if it is given."""
         skipped: list[str] = []
         query = "SELECT round, path, sha256 FROM files WHERE path LIKE 'checkpoints/0%' ORDER BY round DESC"
         for round, path, sha256 in self.record.all(query):
+            if before is not None and round >= before:
+                continue
             try:
                 return self._read(round, path, sha256), skipped
             except (RunFailed, OSError) as error:
                 skipped.append(f"checkpoint {round} is not whole ({error})")
         raise RunFailed("nothing whole is left to resume from" + (f": {'; '.join(skipped)}" if skipped else ""))
 
-    def restore(self) -> tuple[ServerState, list[str]]:
-        """Go back to the newest complete checkpoint. Later rows and files that no checkpoint names are deleted."""
-        server_state, skipped = self.newest()
+    def restore(self, before: int | None = None) -> tuple[ServerState, list[str]]:
+        """Go back to the newest complete checkpoint (of a round below `before`, if given). Later rows and files that no
+        checkpoint names are deleted."""
+        server_state, skipped = self.newest(before)
         with self.record.transaction():
             self.record.db.execute("DELETE FROM files WHERE round > ?", (server_state.round,))
             self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (server_state.round,))
         self.record.forget_from(server_state.round)  # waits for the disk, so that the record names no deleted file
-        self._kept = [(server_state.round, server_state.versions)]
+        self._kept = [*self._older(server_state.round), (server_state.round, server_state.versions)]
         self._collect()
         self._last = time.monotonic()
         return server_state, skipped
+
+    def _older(self, round: int) -> list[tuple[int, Versions]]:
+        """The checkpoint before `round` that is still on disk: one may have to go back to it, too."""
+        query = "SELECT MAX(round) FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'"
+        ((older,),) = self.record.all(query, (round,))
+        if older is None:
+            return []
+        query = "SELECT kind, client, version FROM states WHERE checkpoint <= ? ORDER BY checkpoint"
+        return [(older, {(kind, client): version for kind, client, version in self.record.all(query, (older,))})]
 
     def _read(self, round: int, path: str, sha256: str) -> ServerState:
         """Read and check one checkpoint and all states it needs."""
