@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
-from undrift.deploy.handshake import Handshake, Transport, handshake_request
+from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake_request
 from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
@@ -66,9 +67,24 @@ def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: 
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
     folder = Path(str(config["out"])).expanduser().resolve()
     test_set = load_test_set(spec, config)
-    if (folder / "roll.json").exists():
-        return resume_run(spec, transport, folder, test_set, log)
-    return start_run(spec, transport, folder, test_set, log)
+    before = os.umask(0o077)  # models and record reveal something about the sites' data
+    try:
+        if folder.is_dir():
+            make_private(folder)
+        if (folder / "roll.json").exists():
+            return resume_run(spec, transport, folder, test_set, log)
+        return start_run(spec, transport, folder, test_set, log)
+    finally:
+        os.umask(before)
+
+
+def make_private(folder: Path) -> None:
+    """The run's folder and databases for the server's account alone, also if they were made before."""
+    if any(path.name not in RUN_FILES for path in folder.iterdir() if not (folder / "roll.json").exists()):
+        return  # not a run: it is refused below
+    folder.chmod(0o700)
+    for path in folder.glob("run.sqlite*"):
+        path.chmod(0o600)
 
 
 def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
@@ -77,11 +93,12 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
     for sentence in provisional.notices:
         log(f"note: {sentence}")
-    make_folder(folder)
+    make_folder(folder, mode=0o700)
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
-        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1))
+        traffic = TrafficLog(folder / "border.jsonl")
+        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1), traffic)
         log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, 0, log)
@@ -135,7 +152,8 @@ def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples
             server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
         )
         log(f"resuming at round {server_state.round} of {setup.plan.rounds} in {folder}")
-        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions))
+        traffic = TrafficLog(folder / "border.jsonl")
+        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions), traffic)
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, server_state.round, log)
         return run_rounds(spec, setup, handshake, store, info, server_state, log)
@@ -164,7 +182,7 @@ def run_rounds(
     """Run from `server_state` (None: from Θ⁰) to the last round."""
     assert store.folder is not None
     run_fields = {"run": info.run, "session": info.sessions}
-    engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields, store.folder / "border.jsonl")
+    engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields)
     evaluator = SiteEvaluator(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )

@@ -12,13 +12,13 @@ import json
 import math
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
+from undrift.deploy.codes import refusal_sentence
 from undrift.deploy.cohort import outliers
-from undrift.deploy.envelope import Envelope, Parcel, check_fields, printable, reason
+from undrift.deploy.envelope import Parcel, check_fields, printable, reason
 from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
 from undrift.deploy.packing import pack_orders
 from undrift.deploy.spec import Spec
@@ -55,10 +55,9 @@ class SitesEngine(Engine):
         runtime: Runtime,
         states: States,
         run_fields: dict[str, Any],
-        traffic_log: Path | None = None,
     ) -> None:
         self.spec, self.handshake, self.transport = spec, handshake, handshake.transport
-        self.runtime, self.plan, self.states, self.traffic_log = runtime, runtime.plan, states, traffic_log
+        self.runtime, self.plan, self.states, self.traffic = runtime, runtime.plan, states, handshake.traffic
         self.run_fields = {**run_fields, "clients": runtime.plan.clients, "total": runtime.plan.total}
         self.deferred: dict[int, Order] = {}  # evaluations for the next exchange, by client
         self.evaluation_replies: list[Reply] = []  # those that came with the last exchange
@@ -146,7 +145,7 @@ class SitesEngine(Engine):
             if message_id is None:
                 replies |= failures(orders, "absent", f"{site} is not connected")
                 continue
-            self.log_traffic("down", site, orders[-1].round, envelope)
+            self.traffic.add("down", site, orders[-1].round, envelope)
             awaited[message_id] = client
         while awaited:
             for message_id, received in self.transport.fetch(list(awaited)).items():
@@ -166,7 +165,7 @@ class SitesEngine(Engine):
         site = self.spec.all_sites[client]
         if isinstance(received, str):
             return failures(orders, "absent" if received == GONE else "broken", f"{site}: {printable(received)}")
-        self.log_traffic("up", site, orders[-1].round, received)
+        self.traffic.add("up", site, orders[-1].round, received)
         try:
             return self.read_replies(client, orders, received, seconds)
         except Exception as error:  # whatever a site sends, only that site is left out
@@ -180,8 +179,8 @@ class SitesEngine(Engine):
             self.handshake.repeat(site)
             return failures(orders, "late", f"{site} does not know this run; the handshake is repeated")
         if envelope.head.get("kind") == "refusal":
-            check_fields(envelope.head, REFUSAL_FIELDS)
-            return failures(orders, "broken", f"{site}: {printable(envelope.head['sentence'])}")
+            code = check_fields(envelope.head, REFUSAL_FIELDS)["code"]
+            return failures(orders, "broken", f"{site}: {refusal_sentence(code)}")
         if envelope.head.get("site") != site:
             raise Malformed(f"it replies as {str(envelope.head.get('site'))[:40]!r}")
         max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
@@ -193,12 +192,6 @@ class SitesEngine(Engine):
             notes = {"seconds": round(seconds, 3), "working": round(reply.seconds, 3), "bytes_up": received.bytes}
             reply.notes = [(PART, key, json.dumps(value)) for key, value in notes.items()]
         return {(client, order.work): reply for order, reply in zip(orders, replies, strict=True)}
-
-    def log_traffic(self, way: str, site: str, round: int, envelope: Envelope | Parcel) -> None:
-        """Count an envelope's bytes in the server's log."""
-        if self.traffic_log is not None:
-            with open(self.traffic_log, "a") as file:
-                file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": envelope.bytes}) + "\n")
 
     def forget(self) -> None:
         """Drop what belongs to rounds that are rolled back."""

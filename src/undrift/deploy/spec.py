@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from undrift.core.errors import BadRequest
+from undrift.deploy.policy import Refused
 from undrift.experiment import kept_code
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_text, read_toml
@@ -192,9 +193,10 @@ def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = N
 def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> Federation:
     """The federation at a site: its own data, under its own client number."""
     if tuple(labels) != spec.labels:
-        raise BadRequest(
+        raise Refused(
+            "labels",
             f"{site}'s labels are {', '.join(map(str, labels))}, the deployment's {', '.join(spec.labels)}; "
-            "bring LABELS and y into the deployment's order"
+            "bring LABELS and y into the deployment's order",
         )
     number = spec.number(site)
     x, y, x_test, y_test = client_tensors(data, site)
@@ -204,7 +206,7 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> 
     x, y, x_test, y_test, _ = held_back((x, y, x_test, y_test), number, spec.test_share, spec.options.federation_seed)
     own = from_clients([(x, y, x_test, y_test)], NAME, spec.test_share, spec.labels, 0, 0.0, who=[site])
     if own.shape != spec.shape:
-        raise BadRequest(f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
+        raise Refused("shape", f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
     clients = RemoteClients(sizes, number, len(own.y))
     slices = RemoteClients([0] * len(sizes), number, len(own.test_y))

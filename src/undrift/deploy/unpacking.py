@@ -17,11 +17,11 @@ from undrift.contract.context import Plan
 from undrift.contract.declare import Along, Array, Declaration, Malformed, Models, Number, Numbers, read
 from undrift.core.vector import Integers
 from undrift.deploy.claims import check_counters, check_counts, check_norm, check_statistics, loss_of, norm_of
-from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields, printable
+from undrift.deploy.codes import FAILURES, failure_sentence
+from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields
 from undrift.round.orders import Failure, Order, Reply
 from undrift.round.packed import most_packed_bytes, unpacked
 
-FAILURE_KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # that a site may report
 CLIENT_NUMBER = re.compile(r"[0-9]{1,12}")
 METRIC_NAME = re.compile(r"[\w:.@-]{1,40}")
 MAX_METRICS = 200  # beside one recall per class
@@ -122,7 +122,7 @@ TRAINING_FIELDS = {
     "stateful": (bool,), "vector": (str, dict), "integers": (dict,), "messages": (dict,),
 }  # fmt: skip
 COMMON_FIELDS = {"work": (str,), "round": (int,), "seconds": (float, int), "metrics": (dict,)}
-REPLY_FIELDS = {**COMMON_FIELDS, "failure": (dict,), **TRAINING_FIELDS}
+REPLY_FIELDS = {**COMMON_FIELDS, "failure": (str,), **TRAINING_FIELDS}
 
 
 def unpack_orders(
@@ -199,9 +199,9 @@ def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, n
     if reply.seconds < 0:
         raise Malformed(f"it worked for {reply.seconds:g} seconds")
     if "failure" in entry:
-        failure = check_fields(entry["failure"], {"kind": (str,), "detail": (str,)})
-        kind = failure["kind"] if failure["kind"] in FAILURE_KINDS else "malformed"
-        reply.failure = Failure(kind, printable(failure["detail"]))
+        if entry["failure"] not in FAILURES:
+            raise Malformed(f"it reports the failure {entry['failure'][:40]!r}, which there is not")
+        reply.failure = Failure(entry["failure"], failure_sentence(entry["failure"]))
         return reply
     if order.work != "train":
         return reply
