@@ -217,14 +217,17 @@ class Loopback:
 
     def replies(self, site: str, out: str = "run") -> list[dict[str, Any]]:
         """The replies in the site's own log of what left it."""
+        return [line for line in self.left(site, out) if line["kind"] == "replies"]
+
+    def left(self, site: str, out: str = "run") -> list[dict[str, Any]]:
         try:
             lines = (self.site_folder(site, out) / "left.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [line for line in map(json.loads, lines) if line["kind"] == "replies"]
+        return [json.loads(line) for line in lines]
 
     def bytes_sent(self, site: str, out: str = "run") -> int:
-        return sum(line["bytes"] for line in self.replies(site, out))
+        return sum(line["bytes"] for line in self.left(site, out))
 
     def bytes_received(self, site: str, out: str = "run") -> int:
         """The site's bytes as the server counted them."""

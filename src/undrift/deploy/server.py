@@ -110,6 +110,12 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
                 "start the run again when they are connected"
             )
         sizes = {site: handshake.sites[site].n if site in connected else 0 for site in spec.sites}
+        total, cap = sum(sizes.values()), provisional.plan.weight_cap
+        for site, n in sizes.items():
+            if n > cap * total and len(connected) > 1:
+                handshake.pending_events.append(
+                    ("weights", f"{site} has {n} of {total} samples; its weight is at most {cap:g}")
+                )
         info = RunInfo(run, 1, sizes)
         setup = spec.setup(server_federation(spec, list(sizes.values()), test_set))
         options = {
