@@ -178,8 +178,8 @@ def test_a_rounded_size_is_accepted_where_steps_are_needed(deploy):
     assert {kind for _, kind in deployment.kinds()} == {"joined"}
 
 
-def test_check_applies_the_policy(deploy, tmp_path):
-    deployment = deploy("scaffold", rounds=1)
+def test_check_applies_the_policy(deploy):
+    deployment = deploy("scaffold", rounds=1, deadline=60.0)
     deployment.serve()
     policy(deployment, "berlin", "messages = []")
     with pytest.raises(Refused, match="does not agree to the message"):

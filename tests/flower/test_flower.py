@@ -87,14 +87,14 @@ def test_when_sites_fail_the_run_completes_with_the_others_and_no_state_is_lost(
     for site in sites:
         loopback.node(site)
     loopback.run()
-    loopback.until_round(6)
+    loopback.until_round(6, seconds=400)
     loopback.kill("turin")
     loopback.kill("lima", signal.SIGTERM)
     loopback.data_py("lima", good)
     loopback.node("lima")
-    loopback.until_round(7, seconds=150)
+    loopback.until_round(7, seconds=250)
     loopback.node("turin")
-    loopback.until_round(8, seconds=200)
+    loopback.until_round(8, seconds=300)
     loopback.until_all_reply(sites)  # for the reason given in the test above
     loopback.kill("superlink")
     loopback.kill("run")
