@@ -147,7 +147,9 @@ def deployment(
 ) -> Deployment:
     """Sites that train and sites that only evaluate, each with its own folder."""
     deploy_options = {
-        name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm", "max_samples") if name in more
+        name: more.pop(name)
+        for name in ("quorum", "deadline", "wait", "norm", "relative_norm", "max_samples")
+        if name in more
     }
     all_sites = (*sites, *evaluate_only)
     for site, (x, y) in zip(all_sites, slices(len(all_sites)), strict=True):
@@ -179,10 +181,10 @@ def wire():
 
 @pytest.fixture
 def simulate():
-    """A simulation of the same clients."""
+    """A simulation of the same clients, with a deployment's cap on weights."""
 
     def run(method: str = "scaffold+fliu", clients: int = 3, **more: Any) -> Any:
         federation = ud.Federation.from_clients(slices(clients)[:3], labels=[str(c) for c in range(10)])
-        return ud.run(method, federation, **{**SETTINGS, "out": False, **more})
+        return ud.run(method, federation, **{**SETTINGS, "weight_cap": 0.5, "out": False, **more})
 
     return run

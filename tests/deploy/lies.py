@@ -103,6 +103,11 @@ def nested(depth: int) -> Literal:
     return Literal("[" * depth + "]" * depth)
 
 
-def failed(reply: Envelope, kind: str, detail: str) -> dict[str, Any]:
+def failed(reply: Envelope, failure: Any) -> dict[str, Any]:
     common = {name: reply.head["replies"][-1][name] for name in ("work", "round", "seconds", "metrics")}
-    return {**reply.head, "replies": [{**common, "failure": {"kind": kind, "detail": detail}}]}
+    return {**reply.head, "replies": [{**common, "failure": failure}]}
+
+
+def longer(name: str, factor: float) -> Change:
+    """One array multiplied: in bounds of the norm, which is relative to the model."""
+    return lambda reply: parcel_of(reply.head, {**reply.arrays, name: factor * reply.arrays[name]})

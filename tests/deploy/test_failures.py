@@ -248,7 +248,7 @@ def test_an_exception_at_a_site_is_reported_without_its_message(deploy, capfd):
 
         undrift.round.client.ClientRound.train = undrift.round.client.ClientRound.original_train  # type: ignore[attr-defined]
     (event,) = [detail for _, client, kind, detail in deployment.events() if kind == "exception"]
-    assert event == "oslo: ValueError; see the site's log"
+    assert event == "oslo: its training raised an error; see the site's log"
     assert "patient 17" in capfd.readouterr().err
 
 

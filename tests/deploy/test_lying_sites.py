@@ -15,8 +15,8 @@ from torch import nn
 from undrift.contract.job import TrainingStats
 from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
+from undrift.deploy.claims import effective_steps
 from undrift.deploy.envelope import Envelope
-from undrift.deploy.unpacking import effective_steps
 
 BERLIN, OSLO = 100, 99  # node ids
 
@@ -28,6 +28,7 @@ spec.loader.exec_module(lies)
 BEYOND, DIGITS, HUGE, NASTY, Literal = lies.BEYOND, lies.DIGITS, lies.HUGE, lies.NASTY, lies.Literal
 entry, without, message, header, text = lies.entry, lies.without, lies.message, lies.header, lies.text
 vector, extra, nested, parcel_of, failed = lies.vector, lies.extra, lies.nested, lies.parcel_of, lies.failed
+longer = lies.longer
 Change = Callable[[Envelope], Any]
 
 SCAFFOLD, BOUND, DISCO, FLOOD, FOMO = (
@@ -90,9 +91,17 @@ REPLIES: dict[str, tuple[str, Change, str]] = {
     "a nasty site": ("fedavg", header(site=NASTY), "malformed"),
     "a nasty field": ("fedavg", header(**{NASTY: 1}), "malformed"),
     "a nasty kind of failure": ("fedavg", entry(failure={"kind": NASTY, "detail": NASTY}), "malformed"),
-    "a nasty failure": ("fedavg", lambda r: parcel_of(failed(r, "exception", NASTY), {}), "exception"),
+    "a nasty failure": ("fedavg", lambda r: parcel_of(failed(r, {"kind": "exception", "detail": NASTY}), {}), "malformed"),
+    "a failure": ("fedavg", lambda r: parcel_of(failed(r, "exception"), {}), "exception"),
+    "effective steps 1e-9 with a proximal term": ("fedprox(0.1)+fednova", entry(effective_steps=1e-9), "malformed"),
+    "an update 50 times as long": ("fedavg", longer("train.vector", 50), "outlier"),
+    "a control 300 times as long": ("scaffold", longer("train.objective.scaffold.change", 300), "outlier"),
+    "a confidence of 1e30": ("flood", message(FLOOD, phi=1e30), "outlier"),
+    "a confidence of -1e30": ("flood", message(FLOOD, phi=-1e30), "outlier"),
     "a nasty refusal": (
-        "fedavg", lambda r: parcel_of({"kind": "refusal", "site": "berlin", "sentence": NASTY}, {}), "broken"),
+        "fedavg", lambda r: parcel_of({"kind": "refusal", "site": "berlin", "code": NASTY}, {}), "broken"),
+    "a refusal with a sentence": (
+        "fedavg", lambda r: parcel_of({"kind": "refusal", "site": "berlin", "sentence": NASTY}, {}), "malformed"),
     "a refusal without a sentence": ("fedavg", lambda r: parcel_of({"kind": "refusal"}, {}), "malformed"),
     "a nasty error of Flower": ("fedavg", lambda r: NASTY, "broken"),
     "no field messages": ("scaffold", without("messages"), "malformed"),

@@ -82,7 +82,8 @@ def test_a_sites_log_equals_the_bytes_counted_at_the_server(deploy):
             envelope.bytes for n, envelope in deployment.transport.up if n == node
         )
         counted = [line["bytes"] for line in traffic if line["site"] == site and line["way"] == "up"]
-        assert counted == [line["bytes"] for line in log if line["kind"] == "replies"]
+        assert counted == [line["bytes"] for line in log]
+        assert [line["kind"] for line in log[:2]] == ["roll", "replies"]
 
 
 def test_only_shared_entries_and_declared_messages_travel(deploy):

@@ -217,14 +217,17 @@ class Loopback:
 
     def replies(self, site: str, out: str = "run") -> list[dict[str, Any]]:
         """The replies in the site's own log of what left it."""
+        return [line for line in self.left(site, out) if line["kind"] == "replies"]
+
+    def left(self, site: str, out: str = "run") -> list[dict[str, Any]]:
         try:
             lines = (self.site_folder(site, out) / "left.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [line for line in map(json.loads, lines) if line["kind"] == "replies"]
+        return [json.loads(line) for line in lines]
 
     def bytes_sent(self, site: str, out: str = "run") -> int:
-        return sum(line["bytes"] for line in self.replies(site, out))
+        return sum(line["bytes"] for line in self.left(site, out))
 
     def bytes_received(self, site: str, out: str = "run") -> int:
         """The site's bytes as the server counted them."""
@@ -263,13 +266,13 @@ def loopback(tmp_path):
 
 @pytest.fixture
 def simulate():
-    """A simulation of the same clients."""
+    """A simulation of the same clients, with a deployment's cap on weights."""
 
     def run(
         method: str = "scaffold+fliu", data: str = "digits", clients: int = 3, only: int | None = None, **more: Any
     ) -> Any:
         own = slices(data, clients)
         federation = ud.Federation.from_clients(own[: only or clients], labels=[str(c) for c in range(10)])
-        return ud.run(method, federation, **{**SETTINGS, "selection": "all", "out": False, **more})
+        return ud.run(method, federation, **{**SETTINGS, "selection": "all", "weight_cap": 0.5, "out": False, **more})
 
     return run

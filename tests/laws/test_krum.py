@@ -63,9 +63,14 @@ def test_the_chosen_client_is_noted_and_taken_bit_for_bit(tiny):
     assert sorted(shares) == [0.0, 0.0, 0.0, 1.0]
 
 
-def test_a_round_with_too_few_replies_falls_back_to_the_mean(tiny):
-    run = run_parts("multikrum(f=0)", tiny, lose={(0, 0), (0, 1)}, rounds=2)
-    assert [round for round, _, _ in run.notes("fallback")] == [0]
+@pytest.mark.parametrize("rule", ["krum(f=0)", "multikrum(f=0)"])
+def test_a_round_with_too_few_replies_is_skipped(rule, tiny):
+    """The mean instead would give a liar what the rule denies it."""
+    run = run_parts(rule, tiny, lose={(0, 0), (0, 1)}, rounds=1)
+    assert torch.equal(run.vector, run.setup.runtime.initial)
+    assert [event for event in run.events if event[2] == "skipped"] == [
+        (0, None, "skipped", "krum needs 3 clients and has 2; the model stays as it is")
+    ]
 
 
 def test_too_few_clients_and_bad_values_are_refused(tiny):

@@ -46,9 +46,15 @@ def test_equal_clients_give_that_client_bit_for_bit(server, replies, planned):
     assert torch.equal(out, new)
 
 
-def test_a_round_with_too_few_replies_falls_back_to_the_mean(tiny):
-    run = run_parts("median", tiny, lose={(1, 0), (1, 1)})
-    assert [round for round, _, _ in run.notes("fallback")] == [1]
+@pytest.mark.parametrize("rule", ["median", "geomedian", "trimmed(share=0.3)"])
+def test_a_round_with_too_few_replies_is_skipped(rule, tiny):
+    """The mean instead would give a liar what the rule denies it."""
+    run = run_parts(rule, tiny, lose={(0, 0), (0, 1)}, rounds=1)
+    assert torch.equal(run.vector, run.setup.runtime.initial)
+    least = 4 if rule.startswith("trimmed") else 3
+    assert [event for event in run.events if event[2] == "skipped"] == [
+        (0, None, "skipped", f"{rule.partition('(')[0]} needs {least} clients and has 2; the model stays as it is")
+    ]
 
 
 def test_too_few_clients_and_weights_are_refused(tiny):

@@ -16,6 +16,7 @@ import torch
 from undrift import testing
 from undrift.contract.context import normalised
 from undrift.contract.parts import Weighting
+from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
 from undrift.methods.naming import part_tables
 from undrift.round.server import replies_of
@@ -117,3 +118,23 @@ def test_if_all_weights_are_zero_size_weights_are_used_and_recorded():
     assert [event[2] for event in run.events] == ["weights"]
     assert "zero" in run.events[0][3]
     assert torch.equal(run.vector, run_parts("fedavg", federation(), rounds=1).vector)
+
+
+@pytest.mark.parametrize("cap", [0.2, 0.3, 0.4, 1.0])
+def test_no_client_has_more_weight_than_the_cap(cap):
+    """Sizes 1, 17, 30, 6, 9, 12 of 75: client 2 has 0.4. What is cut off goes to the others in proportion."""
+    plain = weights(run_parts("fedavg", federation(), rounds=1))
+    run = run_parts("fedavg", federation(), rounds=1, weight_cap=cap)
+    given = weights(run)
+    assert max(given.values()) <= cap + 1e-12
+    assert sum(given.values()) == pytest.approx(1, abs=1e-12)
+    free = [k for k in given if given[k] < cap - 1e-12]
+    assert {round(given[k] / plain[k], 9) for k in free} == {round(given[0] / plain[0], 9)}
+    assert given == plain or cap < 0.4
+    assert {value for _, _, value in run.notes("uncapped")} == (set(plain.values()) if cap < 0.4 else set())
+
+
+def test_a_cap_that_is_no_share_is_refused():
+    for wrong in (0, 1.5, -1, True):
+        with pytest.raises(BadRequest, match="--weight-cap must be a share"):
+            run_parts("fedavg", federation(), weight_cap=wrong)

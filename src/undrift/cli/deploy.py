@@ -28,6 +28,9 @@ def init(
     ),
     deadline: str | None = typer.Option(None, "--deadline", help="seconds for a round [600]"),
     norm: str | None = typer.Option(None, "--norm", help="largest norm of an update, in norms of the model [100]"),
+    relative_norm: str | None = typer.Option(
+        None, "--relative-norm", help="largest norm of an update, in medians of the other sites' updates [10]"
+    ),
     show_models: bool = typer.Option(False, "--show-models", help="allow methods that show sites each other's models"),
 ) -> None:
     """Write a complete Flower app: settings, the two apps, a template for a site's data, a key script, a README."""
@@ -45,7 +48,7 @@ def init(
         deploy_options["shape"] = [int(length) for length in listed(shape)]
     if quorum is not None:
         deploy_options["quorum"] = int(quorum) if quorum.isdigit() else number("quorum", quorum)
-    for name, value in (("deadline", deadline), ("norm", norm)):
+    for name, value in (("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
         if value is not None:
             deploy_options[name] = number(name, value)
     spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models)
@@ -66,7 +69,7 @@ def settings_of(run: str | None) -> dict[str, Any]:
 
     shared = (
         "method", "parts", "model", "rounds", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "lr_decay",
-        "clip", "persist_momentum", "augment", "loss", "seed", "data", "evaluate_every",
+        "clip", "persist_momentum", "weight_cap", "augment", "loss", "seed", "data", "evaluate_every",
     )  # fmt: skip
     folder = run_folder(run)
     table = read_toml(folder / "run.toml")

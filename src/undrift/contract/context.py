@@ -52,6 +52,7 @@ class Plan:
     uncovered: str = "refuse"  # whether statistics that no privacy mechanism covers may be used: "refuse" or "accept"
     secret: bool = False  # noise and cohorts come from the operating system: a run at real sites
     keep_trained: bool = False  # clients keep what they trained, so that an absent one can be evaluated
+    weight_cap: float = 1.0  # largest share of the weight that one client may have in a round
 
     def rate(self, round: int) -> float:
         """η_t = η₀ γ^t, by power, so that it does not depend on how the run got here."""
@@ -60,6 +61,11 @@ class Plan:
     def share(self, fraction: float) -> int:
         """A schedule that defaults to a fraction of the run: rounded to the nearest, at least one round."""
         return max(1, math.floor(fraction * self.rounds + 0.5))
+
+
+class SkipRound(Exception):
+    """Raised by a server hook that cannot give a result for these replies. The model stays as it is, and the sentence is
+    recorded: a robust rule with too few clients must not become the mean that it protects from."""
 
 
 @dataclass(frozen=True)
@@ -277,3 +283,24 @@ def normalised(raw: Sequence[float], n: Sequence[int]) -> tuple[list[float], str
     scores = [float(k) for k in n] if why else raw
     total = math.fsum(scores)
     return [score / total for score in scores], why
+
+
+def capped(weights: Sequence[float], cap: float) -> list[float]:
+    """Weights of which none is above `cap`. What is cut off goes to the others, in proportion to their weights. A cap
+    below 1/m cannot be kept by m clients: it is 1/m.
+
+    >>> capped([0.5, 0.25, 0.25], 0.4)
+    [0.4, 0.3, 0.3]
+    >>> capped([0.9, 0.1], 0.3)
+    [0.5, 0.5]
+    """
+    cap, out = max(cap, 1 / len(weights)), list(weights)
+    above: set[int] = set()
+    while new := {i for i, weight in enumerate(out) if weight > cap and i not in above}:
+        above |= new
+        others = [i for i in range(len(out)) if i not in above]
+        left, total = 1 - cap * len(above), math.fsum(weights[i] for i in others)
+        for i in range(len(out)):
+            share = weights[i] / total if total else 1 / max(1, len(others))
+            out[i] = cap if i in above else left * share
+    return out

@@ -49,6 +49,11 @@ class Number:
             raise Malformed(f"is {number:.6g}, which is not between {low:.6g} and {high:.6g}")
         return number
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the range has both ends. Without them a deployment compares the sites' numbers with each other."""
+        return self.low != -math.inf and self.high != math.inf
+
     def floats(self, plan: Plan) -> int:
         return 1
 

@@ -5,6 +5,9 @@
     envelope.py     a message: one JSON object and named arrays
     packing.py      orders and replies as envelopes: only declared values travel
     unpacking.py    and back: everything is checked on arrival
+    claims.py       what a site says about its work, checked against its data and the plan
+    cohort.py       a round's replies compared with each other
+    codes.py        the codes of errors at a site; policy.py what a site agrees to
     sites.py        the engine: sends orders to sites, collects replies, enforces deadline and quorum
     evaluator.py    stages evaluated at the sites; L1 is sent with the next training order
     server.py       starts or resumes a run in its folder

@@ -16,9 +16,11 @@ import numpy as np
 
 from undrift.core.errors import BadRequest
 from undrift.deploy import spec as specs
+from undrift.deploy.claims import needs_effective_steps
 from undrift.deploy.client import Node, execute_order, site_runtime, site_setup
 from undrift.deploy.envelope import Envelope
 from undrift.deploy.packing import pack_orders, pack_replies
+from undrift.deploy.policy import Policy
 from undrift.deploy.site_store import SiteStore
 from undrift.deploy.spec import Spec
 from undrift.deploy.unpacking import unpack_replies
@@ -31,9 +33,11 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
     """Check a site before it joins: load its data.py, run one round without sending it, measure time, memory, bytes."""
     spec = specs.read(app)
     data = data.expanduser().resolve()
-    node = Node(name, data, data.parent / "undrift")
+    node = Node.from_config({"site": name, "data": data})
+    policy = Policy.read(node.policy)
     began = time.perf_counter()
     setup = site_setup(spec, node)
+    policy.check_method(setup)
     loading = time.perf_counter() - began
     with tempfile.TemporaryDirectory() as folder:
         site_store = SiteStore(Path(folder), "check").create()
@@ -56,6 +60,9 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "memory": f"{peak_memory() / 2**20:.0f} MB at most",
         "arrives": f"{down.bytes:,} bytes a round",
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
+        "policy": f"{node.policy}: {policy}"
+        if node.policy.exists()
+        else "none: the defaults apply; only accuracy and loss leave",
         "kept at the site": f"{stored:,} bytes per state version, in {node.folder}; {free(node.folder)} are free",
         "ready": "yes; nothing was sent",
     }
@@ -78,8 +85,9 @@ def one_round(spec: Spec, setup: Setup, node: Node, site_store: SiteStore) -> tu
         order = Order("personalize", 1, number, vector, integers, messages, evaluate_on=("own",))
         reply = execute_order(runtime, setup, node, site_store, order)
     seconds = time.perf_counter() - began
+    reply = Policy.read(node.policy).apply(reply, plan, needs_effective_steps(plan))
     down, up = pack_orders([order], plan), pack_replies([order], [reply], plan, node.site)
-    unpack_replies(up, [order], plan, integers, samples, spec.norm)
+    unpack_replies(up, [order], plan, integers, Policy.read(node.policy).told_size(samples), spec.norm)
     return seconds, down, up
 
 

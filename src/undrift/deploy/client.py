@@ -16,11 +16,14 @@ from typing import Any
 import torch
 
 import undrift
+from undrift.contract.declare import Malformed
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
-from undrift.deploy.envelope import MAX_TEXT, Envelope, check_fields
+from undrift.deploy.claims import needs_effective_steps
+from undrift.deploy.envelope import Envelope, check_fields
 from undrift.deploy.packing import pack_replies
-from undrift.deploy.site_store import SiteStore, StateLost
+from undrift.deploy.policy import Policy, Refused
+from undrift.deploy.site_store import SiteStore, StateLost, log_refusal, training_replies
 from undrift.deploy.spec import Spec, resolved_parts, site_federation
 from undrift.deploy.unpacking import Decoder, unpack_orders
 from undrift.evaluate.client import client_metrics
@@ -45,40 +48,62 @@ ORDERS_FIELDS = {
 
 @dataclass(frozen=True)
 class Node:
-    """The site's node configuration: `site="berlin" data="/srv/data.py"`, and optionally its `folder`."""
+    """The site's node configuration: `site="berlin" data="/srv/data.py"`, and optionally its `folder` and `policy`."""
 
     site: str
     data: Path
     folder: Path
+    policy: Path
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> Node:
         for name in ("site", "data"):
             if not config.get(name):
                 example = '--node-config \'site="NAME" data="PATH/data.py"\''
-                raise BadRequest(f"{name} is missing in this SuperNode's --node-config; write {example}")
+                raise Refused("config", f"{name} is missing in this SuperNode's --node-config; write {example}")
         data = Path(str(config["data"])).expanduser()
-        return Node(str(config["site"]), data, Path(str(config.get("folder") or data.parent / "undrift")).expanduser())
+        folder, policy = config.get("folder") or data.parent / "undrift", config.get("policy")
+        if policy and not Path(str(policy)).expanduser().is_file():
+            raise Refused(
+                "policy", f"there is no file {policy}, which this SuperNode's --node-config names as its policy"
+            )
+        return Node(
+            str(config["site"]), data, Path(str(folder)).expanduser(),
+            Path(str(policy or data.parent / "policy.toml")).expanduser(),
+        )  # fmt: skip
 
 
 def handle(spec: Spec, config: Mapping[str, Any], envelope: Envelope) -> Envelope:
-    """The reply to an envelope. Of an error, the details stay in the site's log and only a sentence leaves."""
+    """The reply to an envelope. Of an error only a code leaves; the details stay in the site's log."""
     site = str(config.get("site", ""))
     try:
         node = Node.from_config(config)
+    except Refused as error:
+        log(f"{site or 'this site'} cannot take part: {error}")
+        return refusal(site, error.code)
+    try:
         if envelope.head.get("kind") == "roll":
             return handle_handshake(spec, node, envelope)
         return handle_orders(spec, node, envelope)
-    except BadRequest as error:
-        log(f"{site or 'this site'} cannot take part: {error}")
-        return refusal(site, str(error))
-    except Exception as error:
-        log(f"{site or 'this site'} cannot take part:\n{traceback.format_exc()}")
-        return refusal(site, f"{type(error).__name__}; see the site's log")
+    except Refused as error:
+        code, why = error.code, str(error)
+    except Malformed as error:
+        code, why = "order", str(error)
+    except (Exception, SystemExit) as error:
+        log(traceback.format_exc())
+        code, why = "error", f"{type(error).__name__}: {error}"
+    log(f"{site} cannot take part: {why}")
+    reply = refusal(site, code)
+    try:
+        run = envelope.head.get("run")
+        log_refusal(node.folder, run if isinstance(run, str) else "", reply, why)
+    except OSError as error:  # the folder may be the very reason
+        log(f"{node.folder} cannot be written, so the refusal is not in left.jsonl: {error}")
+    return reply
 
 
-def refusal(site: str, sentence: str) -> Envelope:
-    return Envelope({"kind": "refusal", "site": site, "sentence": sentence[:MAX_TEXT]})
+def refusal(site: str, code: str) -> Envelope:
+    return Envelope({"kind": "refusal", "site": site, "code": code})
 
 
 def log(text: str) -> None:
@@ -91,17 +116,24 @@ def log(text: str) -> None:
 def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
     request = check_fields(envelope.head, HANDSHAKE_FIELDS)
     if request["version"] != undrift.__version__:
-        raise BadRequest(
-            f"{node.site} has undrift {undrift.__version__}, the server {request['version']}; install the same version"
+        raise Refused(
+            "version",
+            f"{node.site} has undrift {undrift.__version__}, the server {request['version']}; install the same version",
         )
     setup = site_setup(spec, node)
     parts = resolved_parts(setup)
     if parts != request["parts"]:
-        raise BadRequest(f"{node.site} has the method {', '.join(parts)}, the server {', '.join(request['parts'])}")
-    if setup.plan.layout.signature != request["layout"]:
-        raise BadRequest(
-            f"the layout of {node.site}'s model {setup.model_name} differs from the server's; use the same model code"
+        raise Refused(
+            "method",
+            f"{node.site} has the method {', '.join(parts)}, the server {', '.join(map(str, request['parts']))}",
         )
+    if setup.plan.layout.signature != request["layout"]:
+        raise Refused(
+            "layout",
+            f"the layout of {node.site}'s model {setup.model_name} differs from the server's; use the same model code",
+        )
+    policy = Policy.read(node.policy)
+    policy.check_method(setup)
     site_store = SiteStore(node.folder, request["run"]).create()
     decoder = Decoder(envelope, setup.plan, setup.runtime.model.integers())
     initial = decoder.array(request["initial"], torch.float32, (setup.plan.layout.n,)).clone()
@@ -110,15 +142,15 @@ def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
         "kind": "roll",
         "site": node.site,
         "version": undrift.__version__,
-        "n": len(setup.federation.y),
-        "tests": len(setup.federation.test_y),
+        "n": policy.told_size(len(setup.federation.y)),
+        "tests": policy.told_size(len(setup.federation.test_y)),
         "labels": list(setup.federation.labels),
         "layout": setup.plan.layout.signature,
     }
     reply = Envelope(head)
     with site_store.locked():
         site_store.save_initial(request["session"], initial, integers)
-        site_store.log_sent(reply, None)
+        site_store.log_sent(reply)
     log(f"{node.site} is number {spec.number(node.site)} of {len(spec.all_sites)}; its folder is {site_store.folder}")
     return reply
 
@@ -126,30 +158,37 @@ def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
 def site_setup(spec: Spec, node: Node) -> Setup:
     """The run at this site, with the site's own data under its client number."""
     data, labels = load_site_data(node)
-    return spec.setup(site_federation(spec, node.site, data, labels))
+    try:
+        return spec.setup(site_federation(spec, node.site, data, labels))
+    except Refused:
+        raise
+    except Exception as error:  # reading the data can run the site's own code
+        raise data_py_error(node.site, error) from None
 
 
 def load_site_data(node: Node) -> tuple[Any, list[str]]:
     """The result of `load()` and the list `LABELS` of the site's data.py."""
     module = import_data_py(node.data, node.site)
     if not callable(getattr(module, "load", None)):
-        raise BadRequest(
-            f"{node.site}'s data.py has no function load(); define one that returns (x, y) or (x, y, x_test, y_test)"
+        raise Refused(
+            "data",
+            f"{node.site}'s data.py has no function load(); define one that returns (x, y) or (x, y, x_test, y_test)",
         )
     if not isinstance(getattr(module, "LABELS", None), (list, tuple)):
-        raise BadRequest(
-            f"{node.site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …"
+        raise Refused(
+            "data",
+            f"{node.site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …",
         )
     try:
         return module.load(), [str(label) for label in module.LABELS]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise data_py_error(node.site, error) from None
 
 
 def import_data_py(path: Path, owner: str) -> Any:
     """The user's own data.py as a module. It may import files beside it."""
     if not path.is_file():
-        raise BadRequest(f"there is no file {path}; give {owner}'s data.py by its full path")
+        raise Refused("data", f"there is no file {path}; give {owner}'s data.py by its full path")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module_spec = importlib.util.spec_from_file_location("undrift_own_data", path)
@@ -158,15 +197,17 @@ def import_data_py(path: Path, owner: str) -> Any:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise data_py_error(owner, error) from None
     return module
 
 
-def data_py_error(owner: str, error: Exception) -> BadRequest:
-    """The traceback goes to the local log. The sentence that leaves names only the type: a message may quote data."""
+def data_py_error(owner: str, error: BaseException) -> Refused:
+    """The sentence and the traceback stay at the site: a message may quote data."""
+    if isinstance(error, BadRequest):  # one of our own sentences about the data
+        return Refused("data", str(error))
     log("".join(traceback.format_exception(error)))
-    return BadRequest(f"{owner}'s data.py raised {type(error).__name__}; see the log there")
+    return Refused("data", f"{owner}'s data.py raised {type(error).__name__}; see the log there")
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------
@@ -177,17 +218,26 @@ def handle_orders(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
     site_store, number = SiteStore(node.folder, head["run"]), spec.number(node.site)
     unknown_run = Envelope({"kind": "unknown run", "site": node.site})  # the server repeats the handshake
     if not site_store.knows_run:  # its folder was removed
+        log_refusal(node.folder, head["run"], unknown_run, "the run's folder is not here")
         return unknown_run
+    policy = Policy.read(node.policy)
     with site_store.locked():
         session, initial, integers = site_store.load_initial()
         if head["session"] < session:  # sent before the server was restarted
+            site_store.log_sent(unknown_run, why="the order was sent before the server was restarted")
             return unknown_run
         setup = site_setup(spec, node)
+        policy.check_method(setup)
         runtime = site_runtime(setup, head["clients"], head["total"], initial)
         orders = unpack_orders(envelope, runtime.plan, initial, {**runtime.model.integers(), **integers}, number)
-        replies = [execute_order(runtime, setup, node, site_store, order) for order in orders]
+        policy.check_orders(orders, training_replies(node.folder))
+        needs_steps = needs_effective_steps(runtime.plan)
+        replies = [
+            policy.apply(execute_order(runtime, setup, node, site_store, order), runtime.plan, needs_steps)
+            for order in orders
+        ]
         reply = pack_replies(orders, replies, runtime.plan, node.site)
-        site_store.log_sent(reply, orders[-1].round)
+        site_store.log_sent(reply, orders[-1].round, [order.work for order in orders])
     return reply
 
 
@@ -208,12 +258,11 @@ def execute_order(runtime: Runtime, setup: Setup, node: Node, site_store: SiteSt
     try:
         order = replace(order, state=site_store.load_state(order.state_round))
     except StateLost as error:
+        log(f"round {order.round}: {error}")
         return Reply(order.round, order.client).failed("lost", str(error))
     reply = serve(runtime, order)
-    if reply.failure is not None and reply.failure.kind == "exception":
+    if reply.failure is not None:  # only its kind leaves
         log(f"round {order.round}: {reply.failure.detail}\n{reply.failure.traceback}")
-        exception = reply.failure.detail.partition(":")[0]
-        return reply.failed("exception", f"{exception}; see the site's log")  # its message may quote data
     if reply.failure is None and order.work == "personalize":
         if runtime.plan.private is None:
             with deterministic(0):

@@ -9,14 +9,17 @@ for that site. If two nodes claim one site, the one that replied first keeps it 
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import undrift
 from undrift.contract.declare import Malformed
+from undrift.deploy.codes import refusal_sentence
 from undrift.deploy.envelope import HEADER_BYTES, Envelope, Parcel, check_fields, length_of, printable, reason
 from undrift.deploy.packing import ArrayPacker
 from undrift.deploy.spec import MAX_SAMPLES, Spec, resolved_parts
@@ -25,7 +28,7 @@ from undrift.experiment.setup import Setup
 REPLY_FIELDS = {
     "kind": (str,), "site": (str,), "version": (str,), "n": (int,), "tests": (int,), "labels": (list,), "layout": (str,),
 }  # fmt: skip
-REFUSAL_FIELDS = {"kind": (str,), "site": (str,), "sentence": (str,)}
+REFUSAL_FIELDS = {"kind": (str,), "site": (str,), "code": (str,)}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,18 @@ class Connection:
 
     name: str
     since: str
+
+
+class TrafficLog:
+    """border.jsonl: the bytes of every envelope that the server sends or gets, the handshake's included."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    def add(self, way: str, site: str, round: int | None, envelope: Envelope | Parcel) -> None:
+        if self.path is not None:
+            with open(self.path, "a") as file:
+                file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": envelope.bytes}) + "\n")
 
 
 GONE = "its node disconnected before it replied"
@@ -60,8 +75,9 @@ class ConnectedSite:
 class Handshake:
     """The sites that are connected now, and the events about the others."""
 
-    def __init__(self, spec: Spec, transport: Transport, request: Envelope) -> None:
+    def __init__(self, spec: Spec, transport: Transport, request: Envelope, traffic: TrafficLog | None = None) -> None:
         self.spec, self.transport, self.request = spec, transport, request
+        self.traffic = traffic or TrafficLog(None)
         self.sites: dict[str, ConnectedSite] = {}
         self.pending_events: list[tuple[str, str]] = []  # (kind, sentence)
         self._awaited: dict[str, int] = {}  # node by the id of a request without a reply
@@ -80,6 +96,7 @@ class Handshake:
             if self._requested.get(node) != connection:
                 message_id = self.transport.send(node, self.request, self.spec.deadline)
                 if message_id is not None:
+                    self.traffic.add("down", connection.name or f"node {node}", None, self.request)
                     self._requested[node], self._awaited[message_id] = connection, node
         if self._awaited:
             for message_id, reply in self.transport.fetch(list(self._awaited)).items():
@@ -117,8 +134,12 @@ class Handshake:
         try:
             if isinstance(received, str):
                 raise Malformed(received)
-            reply = received.open(most=HEADER_BYTES + 2 * length_of(self.request.text))
-            name = name or claimed_name(reply)
+            try:
+                reply = received.open(most=HEADER_BYTES + 2 * length_of(self.request.text))
+                name = name or claimed_name(reply)
+            finally:
+                known = name if name in self.spec.all_sites else f"node {node}"
+                self.traffic.add("up", known, None, received)
             self._accept(node, connection, reply)
         except Exception as error:  # whatever a node sends, only that node is refused
             self.sites = {known: site for known, site in self.sites.items() if site.node != node}
@@ -130,7 +151,7 @@ class Handshake:
         if reply.arrays:
             raise Malformed("a reply to the handshake has no arrays")
         if reply.head.get("kind") == "refusal":
-            raise Malformed(check_fields(reply.head, REFUSAL_FIELDS)["sentence"])
+            raise Malformed(refusal_sentence(check_fields(reply.head, REFUSAL_FIELDS)["code"]))
         head, request = check_fields(reply.head, REPLY_FIELDS), self.request.head
         name = head["site"]
         if name not in self.spec.all_sites:

@@ -95,7 +95,7 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
         "method": setup.method.name.replace('"', "'"),
         "include": ", ".join(f'"{name}"' for name in included),
     }
-    for target in ("pyproject.toml", "README.md", "site/data.py", "make_keys.py", "environment.sh"):
+    for target in ("pyproject.toml", "README.md", "site/data.py", "site/policy.toml", "make_keys.py", "environment.sh"):
         path = folder / target
         path.parent.mkdir(exist_ok=True)
         path.write_text(Template((TEMPLATES / f"{path.name}.txt").read_text()).safe_substitute(values))

@@ -15,7 +15,7 @@ import torch
 from undrift.contract.context import Plan
 from undrift.contract.declare import Along, Declaration, Models, Number, Numbers
 from undrift.core.vector import Integers
-from undrift.deploy.envelope import MAX_TEXT, Envelope
+from undrift.deploy.envelope import Envelope
 from undrift.round.orders import Order, Reply
 
 
@@ -95,7 +95,7 @@ def pack_reply(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> d
         "metrics": {data: finite_only(metrics) for data, metrics in reply.metrics.items()},
     }
     if reply.failure is not None:
-        return entry | {"failure": {"kind": reply.failure.kind, "detail": reply.failure.detail[:MAX_TEXT]}}
+        return entry | {"failure": reply.failure.kind}  # its detail may quote data
     if reply.vector is None:
         return entry
     return entry | {

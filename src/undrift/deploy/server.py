@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,8 +15,8 @@ from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
-from undrift.deploy.handshake import Handshake, Transport, handshake_request
-from undrift.deploy.sites import SitesEngine
+from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake_request
+from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
@@ -73,9 +74,24 @@ def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: 
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
     folder = Path(str(config["out"])).expanduser().resolve()
     test_set = load_test_set(spec, config)
-    if (folder / "roll.json").exists():
-        return resume_run(spec, transport, folder, test_set, log)
-    return start_run(spec, transport, folder, test_set, log)
+    before = os.umask(0o077)  # models and record reveal something about the sites' data
+    try:
+        if folder.is_dir():
+            make_private(folder)
+        if (folder / "roll.json").exists():
+            return resume_run(spec, transport, folder, test_set, log)
+        return start_run(spec, transport, folder, test_set, log)
+    finally:
+        os.umask(before)
+
+
+def make_private(folder: Path) -> None:
+    """The run's folder and databases for the server's account alone, also if they were made before."""
+    if any(path.name not in RUN_FILES for path in folder.iterdir() if not (folder / "roll.json").exists()):
+        return  # not a run: it is refused below
+    folder.chmod(0o700)
+    for path in folder.glob("run.sqlite*"):
+        path.chmod(0o600)
 
 
 def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
@@ -84,11 +100,12 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
     for sentence in provisional.notices:
         log(f"note: {sentence}")
-    make_folder(folder)
+    make_folder(folder, mode=0o700)
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
-        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1))
+        traffic = TrafficLog(folder / "border.jsonl")
+        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1), traffic)
         log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, 0, log)
@@ -100,6 +117,12 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
                 "start the run again when they are connected"
             )
         sizes = {site: handshake.sites[site].n if site in connected else 0 for site in spec.sites}
+        total, cap = sum(sizes.values()), provisional.plan.weight_cap
+        for site, n in sizes.items():
+            if n > cap * total and len(connected) > 1:
+                handshake.pending_events.append(
+                    ("weights", f"{site} has {n} of {total} samples; its weight is at most {cap:g}")
+                )
         info = RunInfo(run, 1, sizes)
         setup = spec.setup(server_federation(spec, list(sizes.values()), test_set))
         options = option_values(setup)
@@ -112,6 +135,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
         store.close()
 
 
+ROLLBACKS = 2  # of a run that was started once
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
     "run.toml.part", "roll.json.part", kept_code.FOLDER,
@@ -147,7 +171,8 @@ def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples
             server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
         )
         log(f"resuming at round {server_state.round} of {setup.plan.rounds} in {folder}")
-        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions))
+        traffic = TrafficLog(folder / "border.jsonl")
+        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions), traffic)
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, server_state.round, log)
         return run_rounds(spec, setup, handshake, store, info, server_state, log)
@@ -176,12 +201,13 @@ def run_rounds(
     """Run from `server_state` (None: from Θ⁰) to the last round."""
     assert store.folder is not None
     run_fields = {"run": info.run, "session": info.sessions}
-    engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields, store.folder / "border.jsonl")
+    engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields)
     evaluator = SiteEvaluator(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )
     last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    loop = setup.loop(engine, store, LogCallback(log, store, last_event), evaluator)
+    callback = LogCallback(log, store, last_event)
+    loop = setup.loop(engine, store, callback, evaluator)
     model = f"{setup.model_name} ({setup.plan.layout.n:,} numbers)"
     log(f"{setup.method.name}: {setup.plan.rounds} rounds, {model}; {engine.plan_line}")
     with one_thread():
@@ -189,16 +215,40 @@ def run_rounds(
             server_state = loop.begin()
         else:
             evaluate_last_round(loop, evaluator, store, server_state)
-        try:
-            server_state = loop.run(server_state)
-        except RunFailed:  # the unfinished round's events belong in the record
-            finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
-            for kind, sentence in engine.events():
-                store.record.event(finished, None, kind, sentence)
-            raise
+        server_state = run_with_rollbacks(loop, engine, evaluator, callback, server_state)
     export(setup, store, server_state)
     log(f"finished after round {server_state.round}; saved in {store.folder}")
     return Result(setup, store, server_state)
+
+
+def run_with_rollbacks(
+    loop: Loop, engine: SitesEngine, evaluator: SiteEvaluator, callback: LogCallback, server_state: ServerState
+) -> ServerState:
+    """The rounds to the last one. If a model makes training non-finite at the sites, the run goes back to the checkpoint
+    before it: what made the model so would otherwise be in every checkpoint to come."""
+    store = loop.store
+    for rollbacks_left in reversed(range(ROLLBACKS + 1)):
+        try:
+            return loop.run(server_state)
+        except RunFailed as error:
+            finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+            for kind, sentence in engine.events():  # the unfinished round's events belong in the record
+                store.record.event(finished, None, kind, sentence)
+            if not isinstance(error, Unsound):
+                raise
+            if not error.round or not rollbacks_left:
+                raise RunFailed(
+                    f"{error}, {'before any model was combined' if not error.round else f'and again after {ROLLBACKS} rollbacks'}; "
+                    "look at what the sites sent (`undrift deploy status`), or lower --lr"
+                ) from None
+            server_state, _ = store.restore(before=error.round)
+            engine.forget()
+            sentence = f"{error}; back to the checkpoint before round {server_state.round}"
+            store.record.event(server_state.round, None, "rollback", sentence)
+            callback.log(sentence)
+            callback.last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+            evaluate_last_round(loop, evaluator, store, server_state)
+    raise AssertionError
 
 
 def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, server_state: ServerState) -> None:

@@ -2,7 +2,8 @@
 
     initial.safetensors        Θ⁰ as the server sent it in the handshake
     states/00000003.safetensors  one file per version of the client's state, named by the round that wrote it
-    left.jsonl                 every envelope that left, by name and bytes
+    states/00000003.safetensors.sha256  its SHA-256, checked when it is read
+    left.jsonl                 every envelope that left, by name and bytes: the handshake, replies and refusals
     notes.jsonl                the parts' notes; they never leave
     model.safetensors, personal.safetensors, site.toml   written at every evaluation of L1, the last one included
 
@@ -13,6 +14,7 @@ changed. The server decides which version counts (`state_round`), and only versi
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -26,9 +28,9 @@ import tomli_w
 import torch
 
 from undrift.contract.context import Tree
-from undrift.core.errors import BadRequest
 from undrift.core.vector import Integers
 from undrift.deploy.envelope import Envelope
+from undrift.deploy.policy import Refused
 from undrift.experiment.setup import Setup
 from undrift.store import trees
 from undrift.store.durable import make_folder, write_file
@@ -41,7 +43,7 @@ class StateLost(Exception):
 class SiteStore:
     def __init__(self, folder: Path, run: str) -> None:
         if not run.isalnum():
-            raise BadRequest(f"a run's name must be letters and digits, not {run!r}")
+            raise Refused("order", f"a run's name must be letters and digits, not {run!r}")
         self.folder = folder / run
 
     def create(self) -> SiteStore:
@@ -49,7 +51,9 @@ class SiteStore:
             make_folder(self.folder, mode=0o700)  # models reveal something about the data
             make_folder(self.folder / "states")
         except OSError as error:
-            raise BadRequest(f"the site's folder {self.folder} is not writable: {error.strerror or error}") from None
+            raise Refused(
+                "folder", f"the site's folder {self.folder} is not writable: {error.strerror or error}"
+            ) from None
         return self
 
     @property
@@ -84,35 +88,41 @@ class SiteStore:
     def load_state(self, version: int | None) -> Tree:
         if version is None:
             return None
+        path = self.state_path(version)
         try:
-            return trees.load(self.state_path(version).read_bytes())
+            data, noted = path.read_bytes(), hash_path(path).read_text().split()
+            if noted[:1] != [hashlib.sha256(data).hexdigest()]:
+                raise StateLost(f"{path} is damaged: its SHA-256 is not the one beside it; restore the site's folder")
+            return trees.load(data)
+        except StateLost:
+            raise
         except Exception as error:
             raise StateLost(
-                f"its state of round {version} cannot be read ({type(error).__name__}); restore its folder"
+                f"the state of round {version} in {path} cannot be read ({type(error).__name__}); restore the site's folder"
             ) from None
 
     def save_state(self, version: int, state: Tree, keep_round: int | None) -> None:
         """Written before the reply leaves, so that the state of every reply exists on disk."""
-        write_file(self.state_path(version), trees.dump(state))
+        path, data = self.state_path(version), trees.dump(state)
+        write_file(path, data)
+        write_file(hash_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
         for path in (self.folder / "states").glob("*.safetensors"):
-            if keep_round is not None and int(path.stem) < keep_round:
+            if keep_round is not None and path.stem.isdigit() and int(path.stem) < keep_round:
+                hash_path(path).unlink(missing_ok=True)
                 path.unlink()
 
     # ---- logs ------------------------------------------------------------------------------------------------
 
-    def log_sent(self, envelope: Envelope, round: int | None) -> None:
-        sizes = envelope.sizes()
-        self._line(
-            "left.jsonl", {"kind": envelope.head["kind"], "round": round, "bytes": sum(sizes.values()), "what": sizes}
-        )
+    def log_sent(
+        self, envelope: Envelope, round: int | None = None, works: Sequence[str] = (), why: str | None = None
+    ) -> None:
+        """Called before the envelope leaves."""
+        log_sent(self.folder, envelope, round, works, why)
 
     def log_notes(self, round: int, notes: Sequence[tuple[str, str, str]]) -> None:
         for part, name, value in notes:
-            self._line("notes.jsonl", {"round": round, "part": part, "name": name, "value": json.loads(value)})
-
-    def _line(self, name: str, entry: Mapping[str, Any]) -> None:
-        with open(self.folder / name, "a") as file:
-            file.write(json.dumps({"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **entry}) + "\n")
+            entry = {"round": round, "part": part, "name": name, "value": json.loads(value)}
+            append_entry(self.folder / "notes.jsonl", entry)
 
     # ---- models ----------------------------------------------------------------------------------------------
 
@@ -155,3 +165,36 @@ class SiteStore:
             {key: value.clone() for key, value in tensors.items()}, metadata={"model": setup.model_name, "format": "pt"}
         )
         write_file(self.folder / name, data)
+
+
+def hash_path(path: Path) -> Path:
+    """The file beside a state that holds its SHA-256, as `sha256sum -c` reads it."""
+    return path.with_name(path.name + ".sha256")
+
+
+def log_sent(
+    folder: Path, envelope: Envelope, round: int | None = None, works: Sequence[str] = (), why: str | None = None
+) -> None:
+    """One line in left.jsonl: what leaves, by name and bytes. `why` is local: the reason of a refusal."""
+    sizes = envelope.sizes()
+    entry = {"kind": envelope.head["kind"], "round": round, "bytes": sum(sizes.values()), "what": sizes}
+    more = {"works": list(works), "code": envelope.head.get("code"), "why": why}
+    append_entry(folder / "left.jsonl", {**entry, **{name: value for name, value in more.items() if value}})
+
+
+def log_refusal(folder: Path, run: str, envelope: Envelope, why: str) -> None:
+    """A refusal leaves, too. It is logged in the run's folder, or above it if the run has no usable name."""
+    folder = folder / run if run.isalnum() else folder
+    make_folder(folder, mode=0o700)
+    log_sent(folder, envelope, why=why)
+
+
+def append_entry(path: Path, entry: Mapping[str, Any]) -> None:
+    with open(path, "a") as file:
+        file.write(json.dumps({"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **entry}) + "\n")
+
+
+def training_replies(folder: Path) -> int:
+    """How many training replies have left a site's folder, in all runs."""
+    lines = (line for log in folder.glob("*/left.jsonl") for line in log.read_text().splitlines())
+    return sum('"train"' in line and "train" in json.loads(line).get("works", []) for line in lines)

@@ -12,12 +12,13 @@ import json
 import math
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
-from undrift.deploy.envelope import Envelope, Parcel, check_fields, printable, reason
+from undrift.deploy.codes import refusal_sentence
+from undrift.deploy.cohort import outliers
+from undrift.deploy.envelope import Parcel, check_fields, printable, reason
 from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
 from undrift.deploy.packing import pack_orders
 from undrift.deploy.spec import Spec
@@ -26,6 +27,7 @@ from undrift.round.client import serve
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime, cross_entropy
+from undrift.round.server import why_left_out
 from undrift.store.states import States
 
 ATTEMPTS = 3  # at a round that misses its quorum, before the run ends (it can be resumed)
@@ -34,8 +36,17 @@ PART = "deploy.flower"  # the part name of the engine's notes
 Replies = dict[tuple[int, str], Reply]  # by client and work
 
 
+class Unsound(RunFailed):
+    """A round missed its quorum because training was not finite at the sites. `round` is that round."""
+
+    def __init__(self, round: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.round = round
+
+
 class SitesEngine(Engine):
     name = "flower"
+    trusted = False
 
     def __init__(
         self,
@@ -44,10 +55,9 @@ class SitesEngine(Engine):
         runtime: Runtime,
         states: States,
         run_fields: dict[str, Any],
-        traffic_log: Path | None = None,
     ) -> None:
         self.spec, self.handshake, self.transport = spec, handshake, handshake.transport
-        self.runtime, self.plan, self.states, self.traffic_log = runtime, runtime.plan, states, traffic_log
+        self.runtime, self.plan, self.states, self.traffic = runtime, runtime.plan, states, handshake.traffic
         self.run_fields = {**run_fields, "clients": runtime.plan.clients, "total": runtime.plan.total}
         self.deferred: dict[int, Order] = {}  # evaluations for the next exchange, by client
         self.evaluation_replies: list[Reply] = []  # those that came with the last exchange
@@ -89,11 +99,18 @@ class SitesEngine(Engine):
                     replies[reply.client] = reply
                 elif reply.failure is None:
                     self.evaluation_replies.append(reply)
-            usable = sum(reply.failure is None for reply in replies.values())
+            kinds = [why_left_out(order, replies[order.client]) for order in orders]
+            usable = kinds.count("")
             if usable >= needed:
                 break
             why = "; ".join(reply.failure.detail for reply in replies.values() if reply.failure is not None)
             self._events.append(("quorum", f"{usable} of {len(orders)} sites replied, {needed} are needed: {why}"))
+            if usable + kinds.count("nonfinite") >= needed:  # asking again with the same model would not help
+                raise Unsound(
+                    orders[0].round,
+                    f"training was not finite at {kinds.count('nonfinite')} of {len(orders)} sites in round "
+                    f"{orders[0].round}",
+                )
             if attempts_left:
                 self.handshake.wait_for_sites(self.spec.wait, enough=needed)
         else:
@@ -101,10 +118,18 @@ class SitesEngine(Engine):
                 f"round {orders[0].round} missed its quorum {ATTEMPTS} times ({usable} of {len(orders)} sites replied, "
                 f"{needed} are needed); start the run again when they are back, it resumes here"
             )
+        self.leave_out_outliers(orders, replies)
         for reply in replies.values():
             if reply.stateful:
                 reply.state = {"site": self.spec.all_sites[reply.client]}  # a receipt: the state itself is at the site
         return [replies[order.client] for order in orders]
+
+    def leave_out_outliers(self, orders: Sequence[Order], replies: dict[int, Reply]) -> None:
+        """Mark the replies that are far longer than the others' as failed."""
+        sound = {o.client: replies[o.client] for o in orders if not why_left_out(o, replies[o.client])}
+        found = outliers({o.client: o for o in orders}, sound, self.plan, self.spec.relative_norm)
+        for client, sentence in found.items():
+            replies[client] = replies[client].failed("outlier", f"{self.spec.all_sites[client]}: {sentence}")
 
     def exchange(self, by_client: dict[int, list[Order]]) -> Replies:
         """Send the orders, wait until all sites have replied or the deadline has passed, and check every reply."""
@@ -120,7 +145,7 @@ class SitesEngine(Engine):
             if message_id is None:
                 replies |= failures(orders, "absent", f"{site} is not connected")
                 continue
-            self.log_traffic("down", site, orders[-1].round, envelope)
+            self.traffic.add("down", site, orders[-1].round, envelope)
             awaited[message_id] = client
         while awaited:
             for message_id, received in self.transport.fetch(list(awaited)).items():
@@ -140,7 +165,7 @@ class SitesEngine(Engine):
         site = self.spec.all_sites[client]
         if isinstance(received, str):
             return failures(orders, "absent" if received == GONE else "broken", f"{site}: {printable(received)}")
-        self.log_traffic("up", site, orders[-1].round, received)
+        self.traffic.add("up", site, orders[-1].round, received)
         try:
             return self.read_replies(client, orders, received, seconds)
         except Exception as error:  # whatever a site sends, only that site is left out
@@ -154,8 +179,8 @@ class SitesEngine(Engine):
             self.handshake.repeat(site)
             return failures(orders, "late", f"{site} does not know this run; the handshake is repeated")
         if envelope.head.get("kind") == "refusal":
-            check_fields(envelope.head, REFUSAL_FIELDS)
-            return failures(orders, "broken", f"{site}: {printable(envelope.head['sentence'])}")
+            code = check_fields(envelope.head, REFUSAL_FIELDS)["code"]
+            return failures(orders, "broken", f"{site}: {refusal_sentence(code)}")
         if envelope.head.get("site") != site:
             raise Malformed(f"it replies as {str(envelope.head.get('site'))[:40]!r}")
         max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
@@ -168,11 +193,9 @@ class SitesEngine(Engine):
             reply.notes = [(PART, key, json.dumps(value)) for key, value in notes.items()]
         return {(client, order.work): reply for order, reply in zip(orders, replies, strict=True)}
 
-    def log_traffic(self, way: str, site: str, round: int, envelope: Envelope | Parcel) -> None:
-        """Count an envelope's bytes in the server's log."""
-        if self.traffic_log is not None:
-            with open(self.traffic_log, "a") as file:
-                file.write(json.dumps({"way": way, "site": site, "round": round, "bytes": envelope.bytes}) + "\n")
+    def forget(self) -> None:
+        """Drop what belongs to rounds that are rolled back."""
+        self.deferred, self.evaluation_replies = {}, []
 
     def events(self) -> list[tuple[str, str]]:
         events, self._events = [*self.handshake.events(), *self._events], []

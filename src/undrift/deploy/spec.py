@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from undrift.core.errors import BadRequest
+from undrift.deploy.policy import Refused
 from undrift.experiment import kept_code
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_text, read_toml
@@ -22,6 +23,9 @@ from undrift.federation.from_clients import client_tensors, from_clients, held_b
 
 NAME = "deployment"  # of the federation
 MAX_SAMPLES = 2**40  # a site may have, if the operator gives no limit: the sum over all sites stays far below 2**63
+
+
+WEIGHT_CAP = 0.5  # of a site in a round, if the operator gives no other: no site outvotes all the others together
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Spec:
     deadline: float = 600.0  # seconds for a round
     wait: float = 120.0  # seconds for the handshake
     norm: float = 100.0  # an update's norm is at most this many times the norm of the vector that was sent
+    relative_norm: float = 10.0  # and at most this many times the median of the other sites' updates in the round
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
@@ -67,6 +72,8 @@ class Spec:
                 raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
             if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_SAMPLES:
                 raise BadRequest(f"max_samples of {site} must be a whole number above 0, not {most}")
+        if not self.relative_norm > 1:
+            raise BadRequest(f"relative_norm must be a number above 1, not {self.relative_norm}")
         for name in ("deadline", "wait", "norm"):
             if not getattr(self, name) > 0:
                 raise BadRequest(f"{name} must be a number above 0, not {getattr(self, name)}")
@@ -93,7 +100,9 @@ class Spec:
 
     @property
     def options(self) -> Options:
-        return from_keywords({**self.table, "data": NAME, "engine": "flower", "tolerate": True})
+        return from_keywords(
+            {"weight_cap": WEIGHT_CAP, **self.table, "data": NAME, "engine": "flower", "tolerate": True}
+        )
 
     def setup(self, federation: Federation) -> Setup:
         self.check_code()
@@ -114,7 +123,7 @@ class Spec:
         return {
             "sites": list(self.sites), "evaluate_only": list(self.evaluate_only), "labels": list(self.labels),
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
-            "norm": self.norm, "test_share": self.test_share,
+            "norm": self.norm, "relative_norm": self.relative_norm, "test_share": self.test_share,
             **({"max_samples": dict(self.max_samples)} if self.max_samples else {}),
         }  # fmt: skip
 
@@ -148,7 +157,9 @@ def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path:
 def with_overrides(spec: Spec, config: Mapping[str, Any]) -> Spec:
     """The spec with the values given at the start of a run (`flwr run … -c "deadline=60"`)."""
     overrides = {
-        name: config[name] for name in ("quorum", "deadline", "wait", "norm") if config.get(name) not in (None, "")
+        name: config[name]
+        for name in ("quorum", "deadline", "wait", "norm", "relative_norm")
+        if config.get(name) not in (None, "")
     }
     rounds = {"rounds": int(config["rounds"])} if config.get("rounds") else {}
     return replace(spec, table={**spec.table, **rounds}, **overrides)
@@ -182,9 +193,10 @@ def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = N
 def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> Federation:
     """The federation at a site: its own data, under its own client number."""
     if tuple(labels) != spec.labels:
-        raise BadRequest(
+        raise Refused(
+            "labels",
             f"{site}'s labels are {', '.join(map(str, labels))}, the deployment's {', '.join(spec.labels)}; "
-            "bring LABELS and y into the deployment's order"
+            "bring LABELS and y into the deployment's order",
         )
     number = spec.number(site)
     x, y, x_test, y_test = client_tensors(data, site)
@@ -194,7 +206,7 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> 
     x, y, x_test, y_test, _ = held_back((x, y, x_test, y_test), number, spec.test_share, spec.options.federation_seed)
     own = from_clients([(x, y, x_test, y_test)], NAME, spec.test_share, spec.labels, 0, 0.0, who=[site])
     if own.shape != spec.shape:
-        raise BadRequest(f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
+        raise Refused("shape", f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
     clients = RemoteClients(sizes, number, len(own.y))
     slices = RemoteClients([0] * len(sizes), number, len(own.test_y))

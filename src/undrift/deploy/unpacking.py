@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from undrift.contract.context import Plan
-from undrift.contract.declare import SLACK, Along, Array, Declaration, Malformed, Models, Number, Numbers, read
-from undrift.contract.parts import defines
+from undrift.contract.declare import Along, Array, Declaration, Malformed, Models, Number, Numbers, read
 from undrift.core.vector import Integers
-from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields, printable
+from undrift.deploy.claims import check_counters, check_counts, check_norm, check_statistics, loss_of, norm_of
+from undrift.deploy.codes import FAILURES, failure_sentence
+from undrift.deploy.envelope import HEADER_BYTES, Envelope, check_fields
 from undrift.round.orders import Failure, Order, Reply
 from undrift.round.packed import most_packed_bytes, unpacked
 
-FAILURE_KINDS = ("exception", "nonfinite", "malformed", "empty", "lost")  # that a site may report
 CLIENT_NUMBER = re.compile(r"[0-9]{1,12}")
 METRIC_NAME = re.compile(r"[\w:.@-]{1,40}")
 MAX_METRICS = 200  # beside one recall per class
@@ -122,7 +122,7 @@ TRAINING_FIELDS = {
     "stateful": (bool,), "vector": (str, dict), "integers": (dict,), "messages": (dict,),
 }  # fmt: skip
 COMMON_FIELDS = {"work": (str,), "round": (int,), "seconds": (float, int), "metrics": (dict,)}
-REPLY_FIELDS = {**COMMON_FIELDS, "failure": (dict,), **TRAINING_FIELDS}
+REPLY_FIELDS = {**COMMON_FIELDS, "failure": (str,), **TRAINING_FIELDS}
 
 
 def unpack_orders(
@@ -199,56 +199,26 @@ def unpack_reply(decoder: Decoder, entry: Any, order: Order, max_samples: int, n
     if reply.seconds < 0:
         raise Malformed(f"it worked for {reply.seconds:g} seconds")
     if "failure" in entry:
-        failure = check_fields(entry["failure"], {"kind": (str,), "detail": (str,)})
-        kind = failure["kind"] if failure["kind"] in FAILURE_KINDS else "malformed"
-        reply.failure = Failure(kind, printable(failure["detail"]))
+        if entry["failure"] not in FAILURES:
+            raise Malformed(f"it reports the failure {entry['failure'][:40]!r}, which there is not")
+        reply.failure = Failure(entry["failure"], failure_sentence(entry["failure"]))
         return reply
     if order.work != "train":
         return reply
     check_fields(entry, {**COMMON_FIELDS, **TRAINING_FIELDS})
-    check_counts(entry, decoder.plan, max_samples)
+    check_counts(entry, decoder.plan, order.round, max_samples)
     reply.n, reply.steps, reply.stateful = entry["n"], entry["steps"], entry["stateful"]
     reply.effective_steps = entry["effective_steps"]
     reply.loss, reply.last = (loss_of(entry[name], least_loss) for name in ("loss", "last"))
     reply.integers = {**order.integers, **decoder.integers(entry["integers"])}
+    check_counters(reply.integers, order.integers, reply.steps, decoder.plan.layout)
     reply.vector = decoder.trained(entry["vector"], order.vector)
+    if not decoder.plan.method.on("upload"):  # noise and rounding may make a small variance negative
+        check_statistics(reply.vector, decoder.plan.layout)
     max_norm = norm * max(1.0, norm_of(order.vector))
     check_norm("the update", reply.vector - order.vector, max_norm)
     reply.client_messages = unpack_messages(decoder, entry["messages"], order, max_norm)
     return reply
-
-
-def check_counts(entry: dict[str, Any], plan: Plan, max_samples: int) -> None:
-    """Samples and steps decide how much a site counts. Neither is more than its data and the plan allow."""
-    n, steps, effective = entry["n"], entry["steps"], entry["effective_steps"]
-    if not 1 <= n <= max_samples:
-        raise Malformed(f"it counts {n} samples; at the handshake it had {max_samples} samples")
-    resampled = any(defines(part, "epoch_indices") for part in plan.method.parts)  # it may repeat samples
-    most = plan.epochs * (n if resampled else math.ceil(n / plan.batch))
-    if not 0 <= steps <= most:
-        raise Malformed(f"it counts {steps} steps; {n} samples give at most {most}")
-    if not any("effective_steps" in part.needs for part in plan.method.parts):
-        return
-    high = effective_steps(steps, plan.momentum)
-    proximal = any(defines(part, "proximal_strength") for part in plan.method.parts)  # it shortens the steps
-    low = 0.0 if proximal else high
-    if steps and (effective is None or effective <= 0 or not low * (1 - SLACK) <= effective <= high * (1 + SLACK)):
-        raise Malformed(f"it counts {effective} effective steps; {steps} steps give {high:g}")
-
-
-def effective_steps(steps: int, momentum: float) -> float:
-    """What `TrainingStats` counts in so many steps without a proximal term. In closed form: `steps` is a site's claim,
-    and a loop over it would be as long as the site likes."""
-    if momentum >= 1:
-        return steps * (steps + 1) / 2
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-
-
-def loss_of(value: float | None, least: float) -> float:
-    """A recorded loss. None is a loss that is not finite: the quarantine reports it."""
-    if value is not None and value < least - 1e-5:
-        raise Malformed(f"it reports the loss {value:g}; the run's loss is at least {least:g}")
-    return math.nan if value is None else value
 
 
 def unpack_messages(
@@ -284,14 +254,3 @@ def checked_metrics(entry: Any, most: int) -> dict[str, dict[str, float]]:
             if not METRIC_NAME.fullmatch(name) or isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise Malformed(f"its metric {name[:40]!r} is not a name with a number")
     return {data: {name: float(value) for name, value in metrics.items()} for data, metrics in entry.items()}
-
-
-def check_norm(what: str, vector: torch.Tensor, max_norm: float) -> None:
-    """Refuse a vector that is too long. Non-finite values pass: the quarantine reports them."""
-    size = norm_of(vector)
-    if math.isfinite(size) and size > max_norm:
-        raise Malformed(f"{what} has the norm {size:.3g}; at most {max_norm:.3g} is accepted")
-
-
-def norm_of(vector: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(torch.nan_to_num(vector, posinf=0.0, neginf=0.0).double()))

@@ -104,9 +104,9 @@ def client_app(file: str) -> ClientApp:
         disable_telemetry()
         try:
             reply = client.handle(spec.read(app_folder(file)), dict(context.node_config), to_envelope(message.content))
-        except (BadRequest, Malformed) as error:
-            client.log(str(error))
-            reply = client.refusal(str(context.node_config.get("site", "")), str(error))
+        except Exception as error:  # Flower would send its text to the server
+            client.log(f"{type(error).__name__}: {error}")
+            reply = client.refusal(str(context.node_config.get("site", "")), "order")
         return Message(to_records(reply), reply_to=message)
 
     app.query()(handle)

@@ -59,6 +59,9 @@ class Options:
     weighting: Any = option(None, "weighting part")
     combine: Any = option(None, "combining part")
     server: Any = option(None, "server update part")
+    weight_cap: float | None = option(
+        None, "largest share of the weight one client may have in a round [none; 0.5 in a deployment]"
+    )
     private: Any = option(None, "parameters that never leave a client: norms, head, named(…)")
     upload: Any = option(
         None, "what happens to an update before it leaves, joined by +: dp(noise=1), topk(0.1), quantize(8)"
@@ -110,6 +113,8 @@ class Options:
         self._number("memory", lambda v: v > 0, "a finite number above 0 (GB)")
         if self.clip is not None:
             self._number("clip", lambda v: v > 0, "a finite number above 0")
+        if self.weight_cap is not None:
+            self._number("weight_cap", lambda v: 0 < v <= 1, "a share, 0 < weight-cap ≤ 1")
         for name in ("validation", "proxy", "unseen"):
             self._number(name, lambda v: 0 <= v < 1, f"a share, 0 ≤ {name} < 1")
         if self.optimizer not in ("sgd", "adam"):

@@ -105,6 +105,7 @@ def make_plan(
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
         secret=options.engine == "flower" and any(one.protects for one in composed.parts),
+        weight_cap=1.0 if options.weight_cap is None else options.weight_cap,
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)

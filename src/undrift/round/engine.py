@@ -17,6 +17,7 @@ class Engine:
     """The loop calls `map`; an engine defines `work`."""
 
     name = ""
+    trusted = True  # replies come from our own processes
     plan_line = ""  # what was chosen, and why
     states: States
 

@@ -20,6 +20,7 @@ from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 from undrift.round.selection import Selection
 from undrift.round.server import ServerRound, first_state, quarantine
+from undrift.round.untrusted import careful_round
 from undrift.store.record import Event, Metric, Note
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
@@ -146,7 +147,10 @@ class Loop:
         notes = [(round, reply.client, *note) for reply in answers for note in reply.notes]
         diagnostics = self.runtime.diagnostics if self.evaluator.is_due(round) else ()
         with counter(diagnostics) as counted:
-            after = server_round.next_state(orders, answers)
+            if self.engine.trusted:
+                after = server_round.next_state(orders, answers)
+            else:
+                server_round, after = careful_round(self.open_round, state, orders, answers)
         self.store.forget_rows(state, after)
         self.clock.lap("aggregation")
         view = (

@@ -14,7 +14,18 @@ from typing import Any
 
 import torch
 
-from undrift.contract.context import Message, Plan, Replies, Server, Shelf, Tree, copied, normalised
+from undrift.contract.context import (
+    Message,
+    Plan,
+    Replies,
+    Server,
+    Shelf,
+    SkipRound,
+    Tree,
+    capped,
+    copied,
+    normalised,
+)
 from undrift.contract.declare import Malformed, read
 from undrift.contract.parts import Part, defines
 from undrift.core.errors import RunFailed
@@ -104,7 +115,10 @@ class ServerRound:
         combine, server = method.one("combine"), method.one("server")
         mixed = state.vector
         if len(replies):
-            mixed = combine.combine(self.window(combine), replies.of(combine.key), weights)
+            try:
+                mixed = combine.combine(self.window(combine), replies.of(combine.key), weights)
+            except SkipRound as why:
+                return self.unchanged("skipped", f"{why}; the model stays as it is")
         kept = [reply for reply in answers if reply.client in set(replies.ids)]
         for part in method.on("upload"):
             if defines(part, "release"):
@@ -139,6 +153,10 @@ class ServerRound:
         weights, why = normalised(raw.tolist(), replies.n)
         if why:
             self.events.append((round, None, "weights", f"{part.name}: {why}; weights by size instead"))
+        if max(weights, default=0.0) > self.plan.weight_cap:
+            for client, weight in zip(replies.ids, weights):
+                self.notes.append((round, client, part.key, "uncapped", as_json(weight)))
+            weights = capped(weights, self.plan.weight_cap)
         for client, weight, loss in zip(replies.ids, weights, replies.loss):
             self.notes.append((round, client, part.key, "weight", as_json(weight)))
             self.notes.append((round, client, part.key, "loss", as_json(loss)))

@@ -32,7 +32,14 @@ CREATE TABLE IF NOT EXISTS texts(path TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS checksums(round INTEGER, name TEXT, rows INTEGER, crc32 INTEGER, UNIQUE (round, name));
 CREATE INDEX IF NOT EXISTS metrics_by_stage ON metrics(stage, data, metric, round);
 """
-HISTORY = ("resumed", "worker", "quorum", "joined", "refused")  # events that stay when their round is computed again
+HISTORY = (
+    "resumed",
+    "worker",
+    "quorum",
+    "joined",
+    "refused",
+    "rollback",
+)  # these stay when their round is computed again
 # What reading a damaged record can raise. SQLite puts names from the file into its messages, which need not be UTF-8.
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value

@@ -163,11 +163,13 @@ class RunStore:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def newest(self, states: bool = True) -> tuple[ServerState, list[str]]:
-        """(the newest complete checkpoint, one sentence for everything that is damaged). With `states=False` the global
-        model is enough: a client's state is read and checked when it is used."""
+    def newest(self, states: bool = True, before: int | None = None) -> tuple[ServerState, list[str]]:
+        """(the newest complete checkpoint, one sentence for everything that is damaged), of those of a round below `before`
+        if it is given. With `states=False` the global model is enough: a client's state is checked when it is used."""
         damage: list[str] = []
         for round, path, sha256 in self.record.all(CHECKPOINTS):
+            if before is not None and round >= before:
+                continue
             try:
                 server_state, index = self._read(round, path, sha256)
                 lost = self._find_states(server_state, index)
@@ -194,19 +196,29 @@ class RunStore:
         why = "the run was stopped while it was written, or run.sqlite lost its end"
         return [f"checkpoint {found} is not named by run.sqlite ({why})"] if found > newest else []
 
-    def restore(self) -> tuple[ServerState, list[str]]:
-        """Go back to the newest complete checkpoint. Later rows and files that no checkpoint names are deleted."""
-        server_state, damage = self.newest()
+    def restore(self, before: int | None = None) -> tuple[ServerState, list[str]]:
+        """Go back to the newest complete checkpoint (of a round below `before`, if given). Later rows and files that no
+        checkpoint names are deleted."""
+        server_state, damage = self.newest(before=before)
         with self.record.transaction():
             self.record.db.execute("DELETE FROM files WHERE round > ?", (server_state.round,))
             self.record.db.execute("DELETE FROM states WHERE checkpoint > ?", (server_state.round,))
             checksums.seal(self.record.db, "files")
         self.record.forget_from(server_state.round)  # waits for the disk, so that the record names no deleted file
-        self._kept = [(server_state.round, server_state.versions)]
+        self._kept = [*self._older(server_state.round), (server_state.round, server_state.versions)]
         self._index = index_sum(server_state.versions)
         self._collect()
         self._last = time.monotonic()
         return server_state, damage
+
+    def _older(self, round: int) -> list[tuple[int, Versions]]:
+        """The checkpoint before `round` that is still on disk: one may have to go back to it, too."""
+        query = "SELECT MAX(round) FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'"
+        ((older,),) = self.record.all(query, (round,))
+        if older is None:
+            return []
+        query = "SELECT kind, client, version FROM states WHERE checkpoint <= ? ORDER BY checkpoint"
+        return [(older, {(kind, client): version for kind, client, version in self.record.all(query, (older,))})]
 
     def _read(self, round: int, path: str, sha256: str) -> tuple[ServerState, int | None]:
         """Read and check one checkpoint. Returns its state without versions, and the `index_sum` of these."""

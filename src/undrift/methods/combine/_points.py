@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from undrift.contract.parts import Replies, Server, server_sum
+from undrift.contract.context import SkipRound
+from undrift.contract.parts import Replies, Server
 
 BLOCK = 1 << 16
 
@@ -57,9 +58,7 @@ def distances(server: Server, replies: Replies) -> torch.Tensor:
     return (square[:, None] + square[None, :] - 2 * gram).clamp(min=0).fill_diagonal_(0.0)
 
 
-def too_few(server: Server, replies: Replies, weights: Sequence[float], least: int, rule: str) -> torch.Tensor | None:
-    """The weighted mean (with a note) if a round has fewer replies than the rule needs, None if it has enough."""
-    if len(replies) >= least:
-        return None
-    server.note("fallback", f"{rule} needs {least} clients and has {len(replies)}: the weighted mean instead")
-    return server_sum(replies.vectors, weights)
+def need(replies: Replies, least: int, rule: str) -> None:
+    """Skip a round with fewer replies than the rule needs: the mean would give a liar what the rule denies it."""
+    if len(replies) < least:
+        raise SkipRound(f"{rule} needs {least} clients and has {len(replies)}")

@@ -18,7 +18,7 @@ from typing import Annotated
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Range, Replies, Server
-from undrift.methods.combine._points import distances, mixture, too_few
+from undrift.methods.combine._points import distances, mixture, need
 
 LEAST = 3
 
@@ -33,9 +33,7 @@ class Geomedian(Combine):
             yield Problem("error", f"geomedian needs a cohort of at least {LEAST}; this run has {plan.cohort:g}")
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
-        mean = too_few(server, replies, weights, LEAST, self.name)
-        if mean is not None:
-            return mean
+        need(replies, LEAST, self.name)
         shares = weiszfeld(distances(server, replies), torch.tensor(weights, dtype=torch.float64), self.nu, self.steps)
         for client, share in zip(replies.ids, shares.tolist()):
             server.note("weight", share, client=client)

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Range, Replies, Server
-from undrift.methods.combine._points import distances, mixture, too_few
+from undrift.methods.combine._points import distances, mixture, need
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,7 @@ class Krum(Combine):
             )
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
-        mean = too_few(server, replies, weights, self.least, self.name)
-        if mean is not None:
-            return mean
+        need(replies, self.least, self.name)
         best = ranked(distances(server, replies), self.f)[: len(replies) - self.f if self.multi else 1]
         shares = [1 / len(best) if k in best else 0.0 for k in range(len(replies))]
         for client, share in zip(replies.ids, shares):

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Replies, Server
-from undrift.methods.combine._points import per_coordinate, too_few
+from undrift.methods.combine._points import need, per_coordinate
 
 LEAST = 3
 
@@ -31,8 +31,8 @@ class Median(Combine):
             yield Problem("error", f"median needs a cohort of at least {LEAST}; this run has {plan.cohort:g}")
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
-        mean = too_few(server, replies, weights, LEAST, self.name)
-        return per_coordinate(server, replies, middle) if mean is None else mean
+        need(replies, LEAST, self.name)
+        return per_coordinate(server, replies, middle)
 
 
 def middle(points: torch.Tensor) -> torch.Tensor:

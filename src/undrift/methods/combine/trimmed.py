@@ -5,7 +5,7 @@ Yin et al.: Byzantine-Robust Distributed Learning: Towards Optimal Statistical R
     θ ← θ + mean of Δ_k without the ⌊β m⌋ smallest and the ⌊β m⌋ largest, coordinate by coordinate
 
 It tolerates ⌊β m⌋ clients that send anything. Weights are ignored. The trap: if β m < 1 no client is removed, and the
-rule is the plain uniform mean.
+rule would be the plain uniform mean. Such a round is skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Range, Replies, Server
-from undrift.methods.combine._points import per_coordinate
+from undrift.methods.combine._points import need, per_coordinate
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,19 @@ class Trimmed(Combine):
             yield Problem(
                 "error",
                 f"trimmed removes a share of {self.share} at each end, which is no client in a cohort "
-                f"of {plan.cohort:g}; it needs at least {math.ceil(1 / self.share - 1e-9)} clients",
+                f"of {plan.cohort:g}; it needs at least {self.least} clients",
             )
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
+        if self.share:
+            need(replies, self.least, self.name)
         cut = self.cut(len(replies))
-        if self.share and not cut:
-            server.note("fallback", f"no client of {len(replies)} is removed: the uniform mean")
         return per_coordinate(server, replies, lambda points: without_ends(points, cut))
+
+    @property
+    def least(self) -> int:
+        """The fewest clients of which one is removed at each end."""
+        return math.ceil(1 / self.share - 1e-9)
 
     def cut(self, clients: float) -> int:
         return math.floor(self.share * clients + 1e-9)
