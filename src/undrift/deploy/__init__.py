@@ -2,6 +2,7 @@
 
     spec.py         the operator's decisions, written by `undrift deploy init` and read by the server and every site
     handshake.py    finds out which sites are connected, before round 0 and when a site connects (again)
+    claims.py       which node may speak for which site
     envelope.py     a message: one JSON object and named arrays
     packing.py      orders and replies as envelopes: only declared values travel
     unpacking.py    and back: everything is checked on arrival

@@ -84,6 +84,8 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
         handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1))
         log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
         handshake.wait_for_sites(spec.wait)
+        if spec.unnamed_nodes:
+            handshake.pending_events.append(("waived", WAIVED))
         record_handshake(handshake, store, 0, log)
         connected = handshake.connected() & set(spec.sites)
         needed = spec.needed(len(spec.sites))
@@ -107,6 +109,7 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
         store.close()
 
 
+WAIVED = "nodes whose keys have no registered name may speak for any site"
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
     "run.toml.part", "roll.json.part", kept_code.FOLDER,
