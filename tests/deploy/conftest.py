@@ -147,7 +147,9 @@ def deployment(
 ) -> Deployment:
     """Sites that train and sites that only evaluate, each with its own folder."""
     deploy_options = {
-        name: more.pop(name) for name in ("quorum", "deadline", "wait", "norm", "max_samples", "unnamed_nodes") if name in more
+        name: more.pop(name)
+        for name in ("quorum", "deadline", "wait", "norm", "max_samples", "unnamed_nodes")
+        if name in more
     }
     all_sites = (*sites, *evaluate_only)
     for site, (x, y) in zip(all_sites, slices(len(all_sites)), strict=True):

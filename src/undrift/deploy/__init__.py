@@ -10,6 +10,10 @@
     evaluator.py    stages evaluated at the sites; L1 is sent with the next training order
     server.py       starts or resumes a run in its folder
     client.py       a site's reply to an envelope
+    monitor.py      the run while it goes on: log, stream for alerts, who is awaited
+    node.py         runs a site's SuperNode, and ends its processes with it
+    site_data.py    reads a site's image folders and tables, standardised as in the simulation
+    proxy.py        the proxy that lets sites reach only Flower's Fleet API; app_hash.py the SHA-256 of an app
     site_store.py   a site's folder: states, logs, models; site_model.py opens the models without Flower
     wire.py         the only file that uses Flower's API
 

@@ -19,6 +19,7 @@ import undrift
 from undrift.contract.declare import Malformed
 from undrift.deploy.claims import Claims, Connection
 from undrift.deploy.envelope import HEADER_BYTES, Envelope, Parcel, check_fields, length_of, printable, reason
+from undrift.deploy.monitor import Monitor
 from undrift.deploy.packing import ArrayPacker
 from undrift.deploy.spec import MAX_SAMPLES, Spec, resolved_parts
 from undrift.experiment.setup import Setup
@@ -53,8 +54,8 @@ class ConnectedSite:
 class Handshake:
     """The sites that are connected now, and the events about the others."""
 
-    def __init__(self, spec: Spec, transport: Transport, request: Envelope) -> None:
-        self.spec, self.transport, self.request = spec, transport, request
+    def __init__(self, spec: Spec, transport: Transport, request: Envelope, monitor: Monitor | None = None) -> None:
+        self.spec, self.transport, self.request, self.monitor = spec, transport, request, monitor or Monitor()
         self.claims = Claims(spec.unnamed_nodes)
         self.sites: dict[str, ConnectedSite] = {}
         self.pending_events: list[tuple[str, str]] = []  # (kind, sentence)
@@ -84,14 +85,18 @@ class Handshake:
         until = time.monotonic() + seconds
         while True:
             self.poll()
-            connected = self.connected()
-            if len(connected) == len(self.spec.all_sites):
-                return
-            if enough is not None and len(connected & set(self.spec.sites)) >= enough:
-                return
-            if time.monotonic() >= until:
+            missing, left = self.missing(enough), until - time.monotonic()
+            self.monitor.awaiting(None, missing if left > 0 else [], left)
+            if not missing or left <= 0:
                 return
             time.sleep(self.transport.pause)
+
+    def missing(self, enough: int | None) -> list[str]:
+        """The listed sites that are not connected, none if `enough` of those that train are."""
+        connected = self.connected()
+        if enough is not None and len(connected & set(self.spec.sites)) >= enough:
+            return []
+        return [site for site in self.spec.all_sites if site not in connected]
 
     def connected(self) -> set[str]:
         return {name for name, site in self.sites.items() if site.node in self._online}
