@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import ssl
-from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
@@ -88,7 +87,3 @@ def check(address: str, superlink_port: int) -> dict[str, Any]:
 
 def ipaddress_of(host: str) -> str:
     return "127.0.0.1" if host == "localhost" else host
-
-
-def config(app: Path) -> Path:
-    return app / "proxy" / "nginx.conf"
