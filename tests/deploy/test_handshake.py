@@ -153,3 +153,26 @@ def test_another_version_of_undrift_is_refused(deploy):
     deployment.transport.change_reply = other_version
     deployment.serve()
     assert any("oslo was refused: it has undrift 9.9" in detail for _, _, _, detail in deployment.events())
+
+
+def test_a_site_that_upgrades_in_mid_federation_joins_again(deploy):
+    """The server has the new version already. Oslo has not, until it restarts its node after round 1."""
+    deployment = deploy(rounds=4)
+    transport = deployment.transport
+
+    def old_version(node, envelope, reply):
+        old = node == OSLO and not transport.since.get(OSLO)
+        return Envelope({**reply.head, "version": "0.0.9"}) if old and reply.head["kind"] == "roll" else reply
+
+    def upgrade(transport, node, envelope):
+        orders = envelope.head.get("orders", [])
+        if orders and orders[-1]["round"] == 1:
+            transport.since[OSLO] = "restarted"
+
+    transport.change_reply, transport.before_send = old_version, upgrade
+    deployment.serve()
+    (sentence,) = refusals(deployment)
+    assert sentence.startswith("oslo was refused: it has undrift 0.0.9, the server ")
+    trained = [round for round, site in deployment.metrics("L2") if site == 1]
+    assert trained == [3]  # rounds 1 and 3 are evaluated; oslo joined after round 1's orders had left
+    assert (1, "absent") in deployment.kinds(1)
