@@ -44,6 +44,7 @@ def slices(data: str = "digits", clients: int = 3, most: int = 200) -> list[tupl
     return [(x[:most, :, :, 0].numpy(), y[:most].numpy()) for x, y in map(federation.train, range(clients))]
 
 
+PATIENCE = float(os.environ.get("UNDRIFT_TEST_PATIENCE", "1"))  # above 1 on a machine that is busy with other work
 OPERATOR, SITE_SIDE = "127.0.0.1", "127.0.0.2"  # two addresses of loopback's range
 
 
@@ -78,12 +79,14 @@ class Loopback:
         deploy_options |= {
             name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more
         }
+        deploy_options = {"wait": 60.0, "deadline": 60.0, **deploy_options}
+        deploy_options |= {name: PATIENCE * deploy_options[name] for name in ("wait", "deadline")}
         own = slices(data, len(sites) + len(deploy_options.get("evaluate_only", [])))
         deploy_options["shape"] = [1, *own[0][0].shape[1:]]
         init(
             self.app,
             {**SETTINGS, "method": method, **more},
-            {"wait": 60.0, "deadline": 60.0, **deploy_options},
+            deploy_options,
             places=Places(self.address, f"{OPERATOR}:{self.port}"),
         )
         from undrift.deploy import keys  # needs the flower extra; the quick tests collect this file without it
@@ -205,6 +208,7 @@ class Loopback:
     # ---- waiting and reading ---------------------------------------------------------------------------------
 
     def until(self, reached: Callable[[], Any], what: str, seconds: float = 120) -> None:
+        seconds *= PATIENCE
         end = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > end:
