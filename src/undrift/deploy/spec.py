@@ -46,6 +46,7 @@ class Spec:
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
+    unnamed_nodes: bool = False  # whether a node whose key has no registered name may speak for the site it claims
     where: Path = field(default=Path(), compare=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +75,8 @@ class Spec:
                 raise BadRequest(f"max_samples of {site} must be a whole number above 0, not {most}")
         if not self.relative_norm > 1:
             raise BadRequest(f"relative_norm must be a number above 1, not {self.relative_norm}")
+        if not isinstance(self.unnamed_nodes, bool):
+            raise BadRequest(f"unnamed_nodes must be true or false, not {self.unnamed_nodes!r}")
         for name in ("deadline", "wait", "norm"):
             if not getattr(self, name) > 0:
                 raise BadRequest(f"{name} must be a number above 0, not {getattr(self, name)}")
@@ -124,6 +127,7 @@ class Spec:
             "sites": list(self.sites), "evaluate_only": list(self.evaluate_only), "labels": list(self.labels),
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
             "norm": self.norm, "relative_norm": self.relative_norm, "test_share": self.test_share,
+            "unnamed_nodes": self.unnamed_nodes,
             **({"max_samples": dict(self.max_samples)} if self.max_samples else {}),
         }  # fmt: skip
 
