@@ -31,6 +31,7 @@ html_show_sphinx = False
 CONTENTS = {
     "Use it": [
         "tutorial",
+        "tutorial-2",
         "generated/examples",
         "data",
         "evaluation",

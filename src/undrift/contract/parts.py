@@ -61,12 +61,12 @@ class Part:
 
     @property
     def uplink(self) -> Declaration:
-        """What travels from a client to the server: names of `finish`'s message. In a deployment a reply has all of them."""
+        """What travels from a client to the server: names of `after_training`'s message. In a deployment a reply has all of them."""
         return {}
 
     @property
     def downlink(self) -> Declaration:
-        """What travels to a client: names of `broadcast` and `brief` together."""
+        """What travels to a client: names of `broadcast` and `message_for` together."""
         return {}
 
     @property
@@ -77,6 +77,7 @@ class Part:
 
     @property
     def name(self) -> str:
+        """The class's name in lower case."""
         return type(self).__name__.lower()
 
     @property
@@ -211,6 +212,7 @@ class Combine(Part):
     averages: ClassVar[bool] = False  # it is the weighted mean of the vectors and nothing else
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
+        """The combined vector of `replies.vectors`; the weights are non-negative and sum to one."""
         raise NotImplementedError
 
 
