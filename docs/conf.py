@@ -36,6 +36,8 @@ CONTENTS = {
         "evaluation",
         "methods",
         "privacy",
+        "models",
+        "attacks",
         "deploy",
         "scale",
         "coming-from",
