@@ -111,11 +111,12 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
         raise BadRequest(
             f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {error}"
         ) from error
-    logits = Trial(flat, federation).logits
-    if logits.dim() != 2 or len(logits) != 2:
+    trial = Trial(flat, federation)
+    logits, tried = trial.logits, len(trial.y)
+    if logits.dim() != 2 or len(logits) != tried:
         raise BadRequest(
-            f"the model {name} returns an output of shape {tuple(logits.shape)} for 2 samples; return one row of logits per "
-            f"sample, here (2, {federation.classes})"
+            f"the model {name} returns an output of shape {tuple(logits.shape)} for {tried} samples; return one row of logits "
+            f"per sample, here ({tried}, {federation.classes})"
         )
     classes = logits.shape[-1]
     if classes < federation.classes:
