@@ -37,6 +37,8 @@ CONTENTS = {
         "evaluation",
         "methods",
         "privacy",
+        "models",
+        "attacks",
         "deploy",
         "scale",
         "coming-from",

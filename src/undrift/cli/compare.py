@@ -135,7 +135,7 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
     from undrift.cli import note
     from undrift.experiment.tables import legend, text_table
     from undrift.report.report import write
-    from undrift.study.standings import LEGEND, results_table, standings_table
+    from undrift.study.standings import LEGEND, results_table, sites_table, standings_table
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):
@@ -147,6 +147,8 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
             f"\n{text_table(results_table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
             file=eyes,
         )
+        if sites := sites_table(done.rows):
+            print(f"\n{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds", file=eyes)
         for row in done.rows:
             if "failed" in row:
                 print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=eyes)

@@ -10,7 +10,7 @@ Order of one round (docs/design.md has the table):
     server   broadcast · message_for · model_for
     client   init_client · hold_out · before_start · start · before_training
              each epoch: epoch_indices · update_mask
-             each batch: logits · sample_weights · loss · gradient · after_step
+             each batch: logits · sample_weights · loss · gradient · after_clip · after_step
              after_training · personal_models · upload
     server   weights · combine · release · receive · step · evaluated
 
@@ -160,6 +160,10 @@ class Objective(Part):
     def gradient(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
         """Change the flat gradient G in place. P may be read, not changed. Parts that need "gradient_at" come last: they
         get the gradient of the whole composition, and `batch.gradient_at(P)` gives it at another point."""
+        raise NotImplementedError
+
+    def after_clip(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
+        """Change the flat gradient G in place after it is clipped: what acts like weight decay."""
         raise NotImplementedError
 
     def proximal_strength(self, job: Job) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import LABELS, BadRequest
 
 if TYPE_CHECKING:
     import torch
@@ -127,8 +127,7 @@ def _check_samples(name: str, split: str, x: np.ndarray, y: np.ndarray, classes:
         )
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise BadRequest(
-            f"labels of {name} ({split}) must be a flat array of integers, not {y.dtype} of shape {y.shape}; "
-            "number the classes 0, 1, 2, …"
+            f"labels of {name} ({split}) must be a flat array of integers, not {y.dtype} of shape {y.shape}; {LABELS}"
         )
     if len(y) and not 0 <= y.min() <= y.max() < classes:
         wrong = y.min() if y.min() < 0 else y.max()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import undrift
+from undrift.core import system
 from undrift.core.errors import BadRequest
 from undrift.deploy import app_hash
 from undrift.deploy import spec as specs
@@ -63,7 +62,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
         "one round": f"{working:.2f} s, and {loading:.2f} s to load the data, of the {spec.deadline:g} s allowed",
-        "memory": f"{peak_memory() / 2**20:.0f} MB at most",
+        "memory": peak_memory(),
         "arrives": f"{down.bytes:,} bytes a round",
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
         "policy": f"{node.policy}: {policy}"
@@ -119,9 +118,9 @@ def first_messages(setup: Setup) -> dict[str, Any]:
     return server_round.messages_for(server_round.broadcasts(), 0)
 
 
-def peak_memory() -> int:
-    """Bytes. Linux reports kilobytes, macOS bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform.startswith("linux") else 1)
+def peak_memory() -> str:
+    peak = system.peak_memory()
+    return "unknown on this system" if peak is None else f"{peak / 2**20:.0f} MB at most"
 
 
 def free(folder: Path) -> str:

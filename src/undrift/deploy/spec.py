@@ -191,7 +191,9 @@ def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = N
     sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # two samples to try the model on
     empty = sample[0][:0], sample[1][:0]
     slices = RemoteClients([0] * len(sizes))
-    return Federation(NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices)
+    return Federation(
+        NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices, names=spec.all_sites
+    )
 
 
 def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> Federation:

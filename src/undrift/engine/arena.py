@@ -1,22 +1,31 @@
 """Tensors between the driver and its worker processes in mapped memory: written once, read in place, never pickled.
 
 An arena is anonymous memory behind a file descriptor (memfd), so nothing is left on disk or in /dev/shm, however a
-process dies. A message is pickled with its large tensors replaced by references (process, place, shape). A tensor that
-occurs in ten orders is written once. A placed tensor stays valid until the second `turn` after it.
+process dies. Where other processes cannot open it (macOS), it is a temporary file that they map, in a folder named after
+the process. What a killed process leaves is removed by the next one that needs such a folder.
+
+A message is pickled with its large tensors replaced by references (process, place, shape). A tensor that occurs in ten
+orders is written once. A placed tensor stays valid until the second `turn` after it.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import io
 import itertools
 import mmap
 import os
 import pickle
+import shutil
 import tempfile
+from functools import cache
 from typing import Any, Protocol
 
 import cloudpickle
 import torch
+
+from undrift.core import system
 
 SMALL = 2048  # bytes below which a tensor travels inside the message
 ALIGN = 64
@@ -27,23 +36,53 @@ class Block:
     """One piece of mapped memory that an arena fills from the front."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        if hasattr(os, "memfd_create"):
+        self.size, self.serial, self.used = size, next(SERIALS), 0
+        self.path: str | None = None
+        if system.shares_descriptors():
             self.fd = os.memfd_create("undrift")
         else:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the block
-            self.fd = self.file.fileno()
+            self.fd, self.path = tempfile.mkstemp(dir=block_folder(os.getpid()))
         os.ftruncate(self.fd, size)
         self.memory = mmap.mmap(self.fd, size)
-        self.serial, self.used = next(SERIALS), 0
+
+    @property
+    def place(self) -> int | str:
+        """Where another process finds it: the descriptor or the file."""
+        return self.fd if self.path is None else self.path
 
     def __del__(self) -> None:
-        if not hasattr(self, "file"):
-            os.close(self.fd)  # mappings of this memory stay valid
+        os.close(self.fd)  # mappings of this memory stay valid
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
 
-# pid, fd, the block's serial and size, offset, dtype, shape
-Reference = tuple[int, int, int, int, int, str, tuple[int, ...]]
+# pid, descriptor or file, the block's serial and size, offset, dtype, shape
+Reference = tuple[int, int | str, int, int, int, str, tuple[int, ...]]
+PREFIX = "undrift-blocks-"
+
+
+@cache
+def block_folder(pid: int) -> str:
+    """This process's folder of blocks, removed when the process ends. Folders of processes that are gone are removed."""
+    root = tempfile.gettempdir()
+    for name in os.listdir(root):
+        owner = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and owner.isdigit() and not alive(int(owner)):
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 class Arena:
@@ -73,7 +112,7 @@ class Arena:
         target = torch.frombuffer(block.memory, dtype=flat.dtype, count=flat.numel(), offset=block.used)
         target.copy_(flat)
         dtype = str(flat.dtype).removeprefix("torch.")
-        reference = (os.getpid(), block.fd, block.serial, block.size, block.used, dtype, tuple(tensor.shape))
+        reference = (os.getpid(), block.place, block.serial, block.size, block.used, dtype, tuple(tensor.shape))
         block.used += -(-size // ALIGN) * ALIGN
         self._placed[id(tensor)] = tensor, reference  # holding the tensor keeps its id from being reused
         return reference
@@ -99,10 +138,10 @@ class MappedBlocks:
         self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial, because file descriptors are reused
 
     def tensor(self, reference: Reference) -> torch.Tensor:
-        pid, fd, serial, size, offset, dtype, shape = reference
+        pid, place, serial, size, offset, dtype, shape = reference
         key = (pid, serial)
         if key not in self._mapped:
-            handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+            handle = os.open(place if isinstance(place, str) else f"/proc/{pid}/fd/{place}", os.O_RDWR)
             try:
                 self._mapped[key] = mmap.mmap(handle, size)
             finally:

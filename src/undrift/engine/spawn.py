@@ -11,6 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
+from undrift.core import system
+from undrift.core.errors import BadRequest
+
 # malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step.
 KEEP_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -36,6 +39,8 @@ def cores() -> int:
 
 
 def start_worker(module: str = "undrift.engine.worker", **environment: str) -> Worker:
+    if not system.starts_workers():
+        raise BadRequest("worker processes need Linux or macOS; use --engine inline")
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES, **environment}
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

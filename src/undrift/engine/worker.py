@@ -16,7 +16,7 @@ STOP = b""
 def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere the end of the pipe ends the worker
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
     if os.getppid() != int(sys.argv[2]):
         sys.exit(0)

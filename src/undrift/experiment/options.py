@@ -22,7 +22,7 @@ class Options:
     method: Any = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
     data: Any = option("digits", "name of a data set, a .npz file, or a folder of images")
     partition: Any = option("dirichlet(0.3)", "how the samples are split between clients")
-    clients: int = option(20, "number of clients")
+    clients: int | None = option(None, "number of clients [20; natural and by_domain take it from the data]")
     noise: Any = option(None, "label noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)")
     domains: Any = option(
         None, "feature skew: one image transform per client in turn, as in identity+inverted+rotated(45)"
@@ -98,10 +98,12 @@ class Options:
 
     def check(self) -> None:
         """Refuse values that no run can have, with one sentence each."""
-        for name, least in (("clients", 1), ("rounds", 1), ("epochs", 1), ("batch", 1), ("evaluate_every", 1)):
+        for name in ("clients", "rounds", "epochs", "batch", "evaluate_every"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise BadRequest(f"--{name.replace('_', '-')} must be a whole number of at least {least}, not {value}")
+            if name == "clients" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadRequest(f"--{name.replace('_', '-')} must be a whole number of at least 1, not {value}")
         for name in ("persist_momentum", "tolerate", "force"):
             if not isinstance(getattr(self, name), bool):  # the text "false" would count as true
                 raise BadRequest(f"{name} must be True or False, not {getattr(self, name)!r}")

@@ -104,7 +104,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BadRequest(f"there is no file {path}") from None
     except IsADirectoryError:

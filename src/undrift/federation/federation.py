@@ -7,7 +7,7 @@ read one client at a time. A lazy partition (`resample`) never builds the list o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +46,11 @@ class Federation:
         scale: tuple[Sequence[float], Sequence[float]] | None = None,
         domains: dict[str, np.ndarray] | None = None,
         unseen: int = 0,
+        names: Sequence[str] = (),
+        knows_clean: bool = True,
     ) -> None:
+        self.names = tuple(names)  # of the clients (berlin, oslo); empty if they have none
+        self.knows_clean = knows_clean  # whether somebody knows which labels are wrong: not of a user's own data
         self.name, self.labels, self.shards, self.seed, self.validation = name, tuple(labels), shards, seed, validation
         self.x, self.y = train
         self.test_x, self.test_y = test
@@ -91,7 +95,19 @@ class Federation:
 
     def rows(self, client: int) -> np.ndarray:
         """A client's rows of the training set, without its validation rows."""
-        return self._split(client)[0]
+        return self._split(self.client_number(client, len(self.shards)))[0]
+
+    def client_number(self, client: Any, clients: int) -> int:
+        """The number of a client, given by its number or its name."""
+        if isinstance(client, str) and client in self.names[:clients]:
+            return self.names.index(client)
+        if isinstance(client, (int, np.integer)) and not isinstance(client, bool) and 0 <= client < clients:
+            return int(client)
+        named = f" and called {', '.join(self.names[:5])}{', …' * (len(self.names) > 5)}" if self.names else ""
+        raise BadRequest(f"there is no client {client!r}; clients are numbered 0 to {clients - 1}{named}")
+
+    def client_name(self, client: int) -> str:
+        return self.names[client] if client < len(self.names) else f"client {client}"
 
     def train(self, client: int) -> Samples:
         """(x, y) a client trains on."""
@@ -185,13 +201,16 @@ class Federation:
         return digest.hexdigest()
 
     def provenance(self) -> dict[str, Any]:
-        """How the federation was dealt: draws, repairs, unused samples and, for up to 1000 clients, the sizes."""
-        record = {name: value for name, value in self.record.items() if isinstance(value, (int, float, str))}
-        return record | ({"sizes": " ".join(map(str, self.sizes.tolist()))} if self.clients <= 1000 else {})
+        """How the federation was dealt: draws, repairs, unused samples and, for up to 1000 clients, sizes and names."""
+        record: dict[str, Any] = {k: value for k, value in self.record.items() if isinstance(value, (int, float, str))}
+        if self.clients > 1000:
+            return record
+        record["sizes"] = " ".join(map(str, self.sizes.tolist()))
+        return record | ({"names": list(self.names)} if self.names else {})
 
     @staticmethod
     def from_clients(
-        clients: Sequence[Any],
+        clients: Sequence[Any] | Mapping[str, Any],
         *,
         name: str = "own",
         test_share: float = 0.2,
@@ -200,7 +219,8 @@ class Federation:
         validation: float = 0.0,
         unseen: float = 0.0,
     ) -> Federation:
-        """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
+        """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs. A
+        dict of clients by name ({"berlin": …, "oslo": …}) keeps their names.
 
         For a client without a test part `test_share` of its data is held out. The server's test set is the union of the
         clients' test parts. Inputs are used as given (float32, images channels first)."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from undrift.evaluate.views import Query
+from undrift.store.record import client_names
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 CONFIG = {
@@ -107,6 +108,7 @@ def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> An
     """L1 Acc(L) of every evaluated client against its number of training samples."""
     fig = figure("L1 Acc(L) against the client's number of samples", "training samples", "accuracy on own slice")
     for name, query in runs:
+        names = client_names(query)
         rows = query(
             "SELECT client, value FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round="
             "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY client"
@@ -116,7 +118,7 @@ def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> An
             y=[value for _, value in rows],
             mode="markers",
             name=name,
-            text=[f"client {client}" for client, _ in rows],
+            text=[names.of(client) for client, _ in rows],
             marker={"size": 7, "opacity": 0.7},
         )
     fig.update_layout(hovermode="closest")
@@ -135,11 +137,11 @@ def weights(runs: Sequence[tuple[str, Query]]) -> Any:
         if not rows:
             continue
         rounds, clients = sorted({r for r, _, _ in rows}), sorted({c for _, c, _ in rows})
-        weight = {(r, c): float(value) for r, c, value in rows}
+        weight, names = {(r, c): float(value) for r, c, value in rows}, client_names(query)
         fig.add_trace(
             go.Heatmap(
                 x=[r + 1 for r in rounds],
-                y=clients,
+                y=[names.short(client) for client in clients],
                 z=[[weight.get((round, client)) for round in rounds] for client in clients],
                 colorscale="Blues",
                 zmin=0,
@@ -174,7 +176,7 @@ def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
     return fig
 
 
-def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any:
+def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str], names: Sequence[str]) -> Any:
     """Samples per client and class: one bubble per non-zero cell, its area the number of samples."""
     fig = figure("samples per client and class", "client", "class")
     cells = [(k, c, n) for k, row in enumerate(counts) for c, n in enumerate(row) if n]
@@ -185,7 +187,7 @@ def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any
         y=[labels[c] for _, c, _ in cells],
         mode="markers",
         marker={"size": [3 + (widest - 3) * (n / most) ** 0.5 for _, _, n in cells], "opacity": 0.75},
-        text=[f"client {k}: {n} of {labels[c]}" for k, c, n in cells],
+        text=[f"{names[k]}: {n} of {labels[c]}" for k, c, n in cells],
         hoverinfo="text",
     )
     fig.update_layout(hovermode="closest", showlegend=False)

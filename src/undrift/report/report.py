@@ -16,8 +16,9 @@ from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
+from undrift.store.record import client_names
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
-from undrift.study.standings import LEGEND, results_table, standings_table
+from undrift.study.standings import LEGEND, results_table, sites_table, standings_table
 
 GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # sections for all methods together
@@ -59,6 +60,9 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Se
         ("scatter-l1", clients.trade_off(queries, "L1")),
         ("scatter-l2", clients.trade_off(queries, "L2")),
     ]
+    if sites := sites_table(rows):
+        what = "L1 Acc(L) of every named client, mean over seeds"
+        parts.insert(4, ("sites", [("sites-table", sites), ("sites-legend", what)], "Client by method"))
     if tried := [row for folder in folders for row in grid_rows(folder)]:
         parts.insert(4, ("grid", [GRID_HEAD, *tried], "Grid search"))
     if federation is not None:
@@ -148,10 +152,11 @@ def events(runs: Sequence[LoadedRun]) -> Any:
     """At most 50 events of each run, as a table."""
     rows = [["method", "seed", "round", "client", "kind", "detail"]]
     for run in runs:
+        names = client_names(run.query)
         for round, client, kind, detail in run.query(
             "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 50"
         ):
-            shown = "—" if client is None else str(client)
+            shown = "—" if client is None else names.short(client)
             rows.append([run.label, str(run.row["seed"]), str(round), shown, kind, str(detail)[:200]])
     return rows if len(rows) > 1 else "None."
 

@@ -97,6 +97,7 @@ class Loop:
 
     def begin(self) -> ServerState:
         """The state before round 0, made durable."""
+        self.store.record.name_clients(self.runtime.federation.names)
         vector = self.runtime.initial.cpu().clone()
         state = first_state(self.plan, vector, self.runtime.model.integers(), self.open_round)
         if self.store.due(state):

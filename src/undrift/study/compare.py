@@ -6,6 +6,7 @@ None of these depends on the method. So runs with the same seed differ in the me
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,9 +35,10 @@ class Compared:
 
     def __str__(self) -> str:
         from undrift.experiment.tables import text_table
-        from undrift.study.standings import results_table, standings_table
+        from undrift.study.standings import results_table, sites_table, standings_table
 
-        return f"{text_table(results_table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
+        tables = [results_table(self.rows), standings_table(self.rows), sites_table(self.rows)]
+        return "\n\n".join(text_table(table) for table in tables if table)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""
@@ -63,6 +65,10 @@ def compare(
 
     `seeds` varies run and federation, `repeat` the run alone; `grid={"lr": [0.01, 0.1]}` chooses per method on validation
     data of the first seed. `resume=True` finishes the comparison in `out`."""
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise BadRequest(
+            f"out is the folder of the comparison's runs, not {out!r}; leave it out for runs/DATA-compare-N"
+        )
     entries = [
         MethodEntry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else MethodEntry(m)
         for m in methods

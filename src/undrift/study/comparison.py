@@ -110,7 +110,7 @@ def read_comparison(folder: Path) -> Comparison:
         raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
     refuse_links(folder)
     try:
-        table = checksums.without_crc(tomllib.loads(path.read_text()))
+        table = checksums.without_crc(tomllib.loads(path.read_text(encoding="utf-8")))
         entries = entries_of(table["methods"])
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
         rejected = tuple(str(name) for name in table.get("rejected", ()))

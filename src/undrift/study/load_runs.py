@@ -84,7 +84,7 @@ def is_replaced(place: Path) -> bool:
 
 
 def load_run(folder: Path) -> LoadedRun:
-    from undrift.experiment.summary import client_stage, global_stage
+    from undrift.experiment.summary import client_stage, global_stage, sites
 
     if not (folder / "run.toml").exists():
         raise BadRequest(f"the run in {folder} is half-written: it has no run.toml; start it again")
@@ -114,6 +114,7 @@ def load_run(folder: Path) -> LoadedRun:
         "method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
         "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
         "times": times,
+        "sites": sites(functools.partial(rows_of, folder)),
     }  # fmt: skip
     return LoadedRun(folder, options, written.about, row, tuple(damage))
 

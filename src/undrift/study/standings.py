@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from undrift.experiment.tables import site_table
+
 Row = dict[str, Any]
 Value = Callable[[Row], float | None]
 LEVEL = 0.95
@@ -127,6 +129,18 @@ def results_table(rows: Sequence[Row]) -> list[list[str]]:
         seconds = f"{np.mean([row['seconds'] for row in finished]):.1f}"
         lines.append((float(np.mean(accuracies)) if accuracies else -1.0, [name, *numbers, seconds]))
     return [head, *[line for _, line in sorted(lines, key=lambda item: -item[0])]]
+
+
+def sites_table(rows: Sequence[Row]) -> list[list[str]]:
+    """One line per named client, one column per method: L1 Acc(L), the mean over seeds. Empty if no client has a name."""
+    columns = []
+    for method in labels(rows):
+        found: dict[str, list[float]] = {}
+        for row in rows:
+            for name, stages in row.get("sites", {}).items() if row["method"] == method else ():
+                found.setdefault(name, []).extend(stages[stage] for stage in ("L1",) if stage in stages)
+        columns.append((method, {name: {"L1": float(np.mean(v))} if v else {} for name, v in found.items()}))
+    return site_table(columns, "L1")
 
 
 def standings_table(rows: Sequence[Row]) -> list[list[str]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
@@ -179,7 +180,8 @@ def run_tasks(
     cores = cores or available()
     expected = sum(task.seconds for task in waiting)
     if together is None:
-        together = len(waiting) > 1 and cores > 1 and expected > WORTH_PROCESSES
+        worth = len(waiting) > 1 and cores > 1 and expected > WORTH_PROCESSES
+        together = worth and system.starts_workers()
     with locked_folder(folder):
         if together and waiting:
             seconds = run_pool.run_together(waiting, folder, federations, cores, callback, store_row)
