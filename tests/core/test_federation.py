@@ -169,7 +169,8 @@ def test_validation_data_do_not_cost_a_look_at_every_client(monkeypatch):
     for clients in (2_000, 200_000):
         read.clear()
         federation = ud.federate("digits", "resample(20)", clients, validation=0.1)
-        assert federation.sizes.shape == (clients,) and set(federation.sizes.tolist()) == {18}
+        assert federation.sizes.shape == (clients,)
+        assert set(federation.sizes.tolist()) == {18}
         for _ in range(3):
             x, y = federation.evaluation_set("validation")
         counts.append(len(read))
@@ -184,5 +185,5 @@ def test_sizes_with_validation_are_those_of_the_rows():
         federation = ud.Federation("own", data, data, shards, ["a", "b"], validation=share)
         assert federation.sizes.tolist() == [len(federation.rows(client)) for client in range(len(shards))]
         assert [len(federation.rows(k)) + len(federation._split(k)[1]) for k in range(7)] == [len(s) for s in shards]
-        x, y = federation.evaluation_set("validation", (2, 4))
+        x, _y = federation.evaluation_set("validation", (2, 4))
         assert torch.equal(x, federation.evaluation_set("validation")[0][2:4])

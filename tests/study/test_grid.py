@@ -61,7 +61,8 @@ def test_labels_show_what_was_chosen():
     comparison = Comparison((MethodEntry("fedprox", {"epochs": 3}),), {"lr": 0.5}, ((0, 0),))
     task = comparison.task(0, (0, 0), {"fedprox.mu": 0.1, "lr": 0.2})
     assert task.row["method"] == "fedprox(mu=0.1) epochs=3 lr=0.2"
-    assert task.method == "fedprox(mu=0.1)" and task.settings["lr"] == 0.2
+    assert task.method == "fedprox(mu=0.1)"
+    assert task.settings["lr"] == 0.2
     assert task.row["chosen"] == {"fedprox.mu": 0.1, "lr": 0.2}
 
 
@@ -83,17 +84,15 @@ def test_a_note_is_said_once_and_weightings_that_differ_are_named(tmp_path):
     assert len(heard.heard) == len(set(heard.heard))
     assert sum("too few samples" in sentence for sentence in heard.heard) <= 1
     assert sum("weighed differently: size in fedavg, fedprox; uniform in scaffold" in s for s in heard.heard) == 1
-    assert [row["method"] for row in done.rows][0] == "fedavg"
+    assert next(row["method"] for row in done.rows) == "fedavg"
     assert done.rows[1]["method"] == f"fedprox(mu={done.rows[1]['chosen']['fedprox.mu']})"
     assert read_comparison(tmp_path / "c").grid == {"fedprox.mu": [0.0, 1.0]}
     from undrift.study.load_runs import load_runs
 
     assert {run.label for run in load_runs([tmp_path / "c"])} == {row["method"] for row in done.rows}
     page = done.report().read_text()
-    assert (
-        "Clients are weighed differently" in page
-        and "Client by client, and in the notes of each method: seed 0" in page
-    )
+    assert "Clients are weighed differently" in page
+    assert "Client by client, and in the notes of each method: seed 0" in page
 
 
 def test_equal_weightings_need_no_note():

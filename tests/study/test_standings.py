@@ -83,7 +83,8 @@ def test_methods_are_ranked_by_the_column_asked_for():
     assert [line[0] for line in results_table(rows)[1:]] == ["a", "b"]
     assert [line[0] for line in results_table(rows, "L1 Acc(L)")[1:]] == ["b", "a"]
     table = standings_table(rows, "l1 acc(l)")
-    assert table[0][3] == "L1 Acc(L) − a" and [line[:4] for line in table[1:]] == [
+    assert table[0][3] == "L1 Acc(L) − a"
+    assert [line[:4] for line in table[1:]] == [
         ["b", "1.0", "100 %", "+20.00"],
         ["a", "2.0", "0 %", ""],
     ]

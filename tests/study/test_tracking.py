@@ -25,7 +25,7 @@ def test_means_over_clients_and_nothing_that_is_not_finite():
 
 
 def test_unknown_trackers_and_runs_without_a_folder_are_refused(tmp_path):
-    with pytest.raises(BadRequest, match="tensorbord.*tensorboard"):
+    with pytest.raises(BadRequest, match=r"tensorbord.*tensorboard"):
         ud.run("fedavg", track="tensorbord", out=tmp_path / "r", **SMALL)
     with pytest.raises(BadRequest, match="out=False"):
         ud.run("fedavg", track="tensorboard", out=False, **SMALL)

@@ -87,7 +87,8 @@ class Options:
     memory: float = option(1.0, "memory budget of the client states in GB")
     out: Any = option(None, "folder of the run [runs/DATA-METHOD-N]")
     track: str | None = option(
-        None, "also log every round, joined by commas: tensorboard, mlflow, wandb (local files unless you configure them)"
+        None,
+        "also log every round, joined by commas: tensorboard, mlflow, wandb (local files unless you configure them)",
     )
     tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping the run")
     force: bool = option(False, "move an old run in --out aside")

@@ -89,6 +89,14 @@ def curves(runs: Sequence[LoadedRun]) -> list[page.Section]:
     ]
 
 
+def for_paper(runs: Sequence[LoadedRun], rank_by: str | None = None) -> list[page.Section]:
+    """The figures that are also written as files."""
+    drawn, shown, _ = chosen_runs(runs, rank_by)
+    queries = [(run.label, run.query) for run in shown]
+    named = [("clients", plots.client_bars(queries))]
+    return [*curves(drawn), *named, *((f"scatter-{s.lower()}", clients.trade_off(queries, s)) for s in ("L1", "L2"))]
+
+
 def chosen_runs(runs: Sequence[LoadedRun], rank_by: str | None = None) -> tuple[list[LoadedRun], list[LoadedRun], str]:
     """(the runs whose curves are drawn, those shown client by client, what the page says about them): the first method
     and the best ones. A figure with a thousand lines shows nothing, and takes minutes to make."""
