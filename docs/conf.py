@@ -34,6 +34,7 @@ CONTENTS = {
         "generated/examples",
         "data",
         "evaluation",
+        "comparing",
         "methods",
         "privacy",
         "deploy",

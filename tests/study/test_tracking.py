@@ -93,10 +93,11 @@ def log_records(data: bytes):
 def test_wandb_is_offline_unless_told_otherwise(tmp_path, monkeypatch):
     from wandb.proto import wandb_internal_pb2
 
+    monkeypatch.chdir(tmp_path)
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     result = ud.run("fedavg", track="wandb", out=tmp_path / "r", **SMALL)
-    (file,) = (tmp_path / "r" / "wandb").glob("offline-run-*/*.wandb")
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     found = []
     for data in log_records(file.read_bytes()):
         record = wandb_internal_pb2.Record.FromString(data)

@@ -79,7 +79,8 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """A run in RUN/wandb; `wandb sync` uploads it. Online if WANDB_MODE=online."""
+    """A run in wandb/ of the working folder, not in the run's, which has no symbolic links; `wandb sync` uploads it. Online if
+    WANDB_MODE=online."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], continued: bool) -> None:
         import wandb
@@ -88,7 +89,7 @@ class WeightsAndBiases:
         quiet = wandb.Settings(silent=True, console="off")
         project = os.environ.get("WANDB_PROJECT", PROJECT)
         self.run = wandb.init(
-            project=project, name=folder.name, dir=str(folder), mode=mode, config=dict(settings), settings=quiet
+            project=project, name=folder.name, mode=mode, config=dict(settings), settings=quiet
         )
 
     def log(self, numbers: Numbers, step: int) -> None:
