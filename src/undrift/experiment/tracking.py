@@ -88,9 +88,7 @@ class WeightsAndBiases:
         mode: Any = os.environ.get("WANDB_MODE", "offline")
         quiet = wandb.Settings(silent=True, console="off")
         project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self.run = wandb.init(
-            project=project, name=folder.name, mode=mode, config=dict(settings), settings=quiet
-        )
+        self.run = wandb.init(project=project, name=folder.name, mode=mode, config=dict(settings), settings=quiet)
 
     def log(self, numbers: Numbers, step: int) -> None:
         self.run.log(numbers, step=step)
