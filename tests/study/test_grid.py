@@ -40,6 +40,17 @@ def test_a_parameter_is_tried_where_the_method_is_named_and_does_not_set_it():
     assert at_point("scaffold", {"scaffold.lr": 3.0}) == ("scaffold", {"lr": 3.0})
 
 
+def test_parameters_of_own_methods_are_searched(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def prox(rho=1.0):\n    return f'fedprox(mu={rho})'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert read_grid(["mine:prox(rho=1,2)"]) == {"mine:prox.rho": [1, 2]}
+    for key in ("mine:prox.rho", "prox.rho"):
+        check_grid({key: [1, 2]}, [MethodEntry("mine:prox")])
+        assert points_of(MethodEntry("mine:prox"), {key: [1, 2]}) == [{key: 1}, {key: 2}]
+        assert at_point("flood+mine:prox", {key: 2}) == ("flood+mine:prox(rho=2)", {})
+
+
 @pytest.mark.parametrize(
     ("key", "word"),
     [

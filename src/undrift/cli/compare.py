@@ -119,7 +119,7 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
 
     grid: dict[str, list[Any]] = {}
     for word in (one for text in words for one in apart(text, " ")):
-        if in_brackets := re.fullmatch(r"([A-Za-z_][\w.-]*)\(\s*([A-Za-z_]\w*)\s*=(.*)\)", word):
+        if in_brackets := re.fullmatch(r"([A-Za-z_][\w.:-]*)\(\s*([A-Za-z_]\w*)\s*=(.*)\)", word):
             word = f"{in_brackets[1]}.{in_brackets[2]}={in_brackets[3]}"
         key, equals, values = word.partition("=")
         name, dot, option = key.removeprefix("--").rpartition(".")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from undrift.contract.parts import AXES
 from undrift.core.errors import BadRequest, unknown
-from undrift.core.text import Call, parse_method, spell
+from undrift.core.text import Call, imported, parse_method, spell
 from undrift.experiment.given import FEDERATION_OPTIONS
 from undrift.experiment.options import FIELDS
 
@@ -120,7 +120,7 @@ def calls_of(method: Any) -> list[Call]:
 
 
 def is_called(call: Call, name: str) -> bool:
-    return call.name == name or call.name.endswith(f".{name}")
+    return call.name == name or call.name.endswith((f".{name}", f":{name}"))
 
 
 def parameters_of(call: Call) -> list[str]:
@@ -130,6 +130,9 @@ def parameters_of(call: Call) -> list[str]:
 
     if call.name in PUBLISHED:
         return list(PUBLISHED[call.name].signature.parameters)
+    if ":" in call.name:
+        own = imported(call.name, "method")
+        return list(inspect.signature(own).parameters) if callable(own) else []
     short = call.name.rpartition(".")[2]
     found = next((table[short] for table in part_tables().values() if short in table), None)
     return [] if found is None else list(inspect.signature(found).parameters)
