@@ -35,17 +35,17 @@ class TensorBoard:
     def __init__(self, folder: Path, settings: Mapping[str, Any], continued: bool) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        self.writer = SummaryWriter(str(folder / "tensorboard"))
         text = "\n".join(f"    {name} = {value}" for name, value in settings.items())
-        self.writer.add_text("options", text)  # type: ignore[no-untyped-call]
+        self.writer.add_text("options", text)
 
     def log(self, numbers: Numbers, step: int) -> None:
         for name, value in numbers.items():
-            self.writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
-        self.writer.flush()  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
 
     def close(self) -> None:
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()
 
 
 class MLflow:
