@@ -35,6 +35,7 @@ CONTENTS = {
         "generated/examples",
         "data",
         "evaluation",
+        "comparing",
         "methods",
         "privacy",
         "models",

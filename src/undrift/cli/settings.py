@@ -18,7 +18,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-OTHERS = ("--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--resume", "--help")
+OTHERS = ("--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--rank-by", "--resume", "--help")
 known_options = [*map(flag, FIELDS), *OTHERS]
 
 

@@ -14,10 +14,11 @@ from multiprocessing.connection import Connection
 from undrift.core import system
 from undrift.core.errors import BadRequest
 
-# malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step.
+# malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step. Vectors of
+# more than 128 MB are returned: a worker would keep the copies of every client it has served.
 KEEP_PAGES = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_MMAP_THRESHOLD_": "134217728",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_TOP_PAD_": "67108864",
 }
 

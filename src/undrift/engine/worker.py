@@ -49,8 +49,11 @@ def main() -> None:
             exchange = number
         assert runtime is not None
         replies = [(position, serve(runtime, order)) for position, order in content]
+        packed = pack(("done", number, replies), arena)
+        arena.forget()
+        del replies, content  # their tensors are in the arena: the originals would stay until the next message
         try:
-            pipe.send_bytes(pack(("done", number, replies), arena))
+            pipe.send_bytes(packed)
         except (BrokenPipeError, OSError):
             return
 

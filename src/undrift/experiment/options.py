@@ -86,6 +86,10 @@ class Options:
     device: str = option("auto", "cpu, cuda, mps or auto")
     memory: float = option(1.0, "memory budget of the client states in GB")
     out: Any = option(None, "folder of the run [runs/DATA-METHOD-N]")
+    track: str | None = option(
+        None,
+        "also log every round, joined by commas: tensorboard, mlflow, wandb (local files unless you configure them)",
+    )
     tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping the run")
     force: bool = option(False, "move an old run in --out aside")
 
@@ -131,6 +135,12 @@ class Options:
             self._number("stop_at_epsilon", lambda v: v > 0, "a finite number above 0")
         if self.uncovered not in ("refuse", "accept"):
             raise unknown("uncovered", str(self.uncovered), ("refuse", "accept"))
+        if self.track is not None:
+            from undrift.experiment.tracking import tracker_names
+
+            if not isinstance(self.track, str):
+                raise BadRequest(f"--track must be names such as tensorboard,mlflow, not {self.track!r}")
+            tracker_names(self.track)
         if self.stop_at is not None:
             self._number("stop_at", lambda v: 0 < v <= 1, "an accuracy, 0 < stop-at ≤ 1")
             if not self.validation:

@@ -21,6 +21,7 @@ from undrift.federation.lazy import LazyClients
 
 Samples = tuple[torch.Tensor, torch.Tensor]  # x, y
 NO_ROWS = np.empty(0, dtype=np.int64)
+VALIDATORS = 1000  # clients of a lazy federation on whose validation data the global model is evaluated
 
 
 class Federation:
@@ -65,10 +66,9 @@ class Federation:
         self.unseen = unseen  # the number of clients that never train; they have the last shards
         # Set if the data are loaded where a client runs.
         self.lazy_clients = shards if isinstance(shards, LazyClients) else None
-        if validation:
-            self.sizes = np.array([len(self.rows(client)) for client in range(self.clients)])
-        else:
-            self.sizes = sizes_of(shards)[: self.clients]
+        sizes = sizes_of(shards)[: self.clients]
+        self.sizes = sizes - held_out(sizes, validation) if validation else sizes
+        self._validation_rows: np.ndarray | None = None  # made at the first evaluation
 
     @property
     def clients(self) -> int:
@@ -137,17 +137,28 @@ class Federation:
         rows, labels = self.slice(client)
         return self.test_x[rows], labels
 
-    def evaluation_set(self, data: str) -> Samples:
-        """The whole test set ("global"), or the union of the clients' validation data ("validation")."""
+    def evaluation_set(self, data: str, span: tuple[int, int] | None = None) -> Samples:
+        """The whole test set ("global"), or the union of the clients' validation data ("validation"), or a span of it."""
         if data == "validation":
-            rows = torch.from_numpy(self.validation_rows())
+            held = self.validation_rows()
+            rows = torch.from_numpy(held if span is None else held[span[0] : span[1]])
             return self.x[rows], self.y[rows]
-        return self.test_x, self.test_y
+        start, stop = span or (0, len(self.test_y))
+        return self.test_x[start:stop], self.test_y[start:stop]
+
+    def evaluation_labels(self, data: str) -> torch.Tensor:
+        """The labels of `evaluation_set`, without copying its inputs."""
+        return self.y[torch.from_numpy(self.validation_rows())] if data == "validation" else self.test_y
 
     def validation_rows(self) -> np.ndarray:
-        """The rows of all clients' validation parts, each once."""
-        rows = [self._split(client)[1] for client in range(self.clients)]
-        return np.unique(np.concatenate(rows)) if rows else NO_ROWS
+        """The rows of the clients' validation parts, each once. Where shards are computed on demand (`resample`), those
+        of at most `VALIDATORS` clients, evenly spaced: to read a million clients would take minutes."""
+        if self._validation_rows is None:
+            clients: Sequence[int] = range(self.clients)
+            if not isinstance(self.shards, list) and self.clients > VALIDATORS:
+                clients = np.linspace(0, self.clients - 1, VALIDATORS).astype(int).tolist()
+            self._validation_rows = np.unique(np.concatenate([self._split(client)[1] for client in clients]))
+        return self._validation_rows
 
     def proxy(self) -> Samples | None:
         """(x, y) of the server's proxy set, or None."""
@@ -164,7 +175,7 @@ class Federation:
         if not self.validation:
             return rows, NO_ROWS
         order = numpy_stream(self.seed, "validation", client).permutation(len(rows))
-        held = min(round(self.validation * len(rows)), len(rows) - 1)
+        held = int(held_out(np.int64(len(rows)), self.validation))
         return rows[np.sort(order[held:])], rows[np.sort(order[:held])]
 
     def _slice(self, client: int) -> np.ndarray:
@@ -261,6 +272,11 @@ def rows_by_class(y: torch.Tensor, classes: int) -> list[np.ndarray]:
 def sizes_of(shards: Sequence[np.ndarray]) -> np.ndarray:
     sizes = getattr(shards, "sizes", None)
     return np.asarray(sizes if sizes is not None else [len(shard) for shard in shards])
+
+
+def held_out(sizes: Any, validation: float) -> Any:
+    """How many samples of clients of these sizes are validation data. One stays for training."""
+    return np.maximum(np.minimum(np.rint(validation * sizes).astype(np.int64), sizes - 1), 0)
 
 
 def unseen_last(share: float, clients: int, stream: np.random.Generator) -> tuple[Sequence[int], int]:

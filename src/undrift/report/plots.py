@@ -11,6 +11,7 @@ from undrift.evaluate.views import Query
 from undrift.store.record import client_names
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+POINTS = 250  # of a curve: more than a screen can show apart
 CONFIG = {
     "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
 }  # fmt: skip
@@ -66,7 +67,7 @@ def bands(runs: Sequence[Labelled], metric: str, stage: tuple[str, str]) -> Any:
     standard deviation."""
     fig = figure(STAGES[stage], "round", metric)
     for number, label in enumerate(dict.fromkeys(run.label for run in runs)):
-        by_round = values_by_round([run for run in runs if run.label == label], metric, stage)
+        by_round = thinned(values_by_round([run for run in runs if run.label == label], metric, stage))
         if not by_round:
             continue
         colour = COLOURS[number % len(COLOURS)]
@@ -102,6 +103,15 @@ def values_by_round(runs: Sequence[Labelled], metric: str, stage: tuple[str, str
             if value is not None:
                 values.setdefault(round, []).append(value)
     return dict(sorted(values.items()))
+
+
+def thinned(by_round: dict[int, list[float]]) -> dict[int, list[float]]:
+    """At most `POINTS` rounds of a curve, evenly spaced, the first and the last among them."""
+    rounds = list(by_round)
+    if len(rounds) <= POINTS:
+        return by_round
+    kept = np.unique(np.linspace(0, len(rounds) - 1, POINTS).round().astype(int))
+    return {rounds[place]: by_round[rounds[place]] for place in kept}
 
 
 def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> Any:

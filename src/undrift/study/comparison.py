@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from undrift.experiment.foreign_code import foreign_code
 from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.own_files import refuse_links
+from undrift.study.grid import at_point, points_of
 from undrift.study.tasks import Task
 
 
@@ -47,10 +47,12 @@ class Comparison:
         """One run: method `number` at a seed and a point of the grid."""
         entry = self.entries[number]
         values = "".join(f"-{key}={value}" for key, value in point.items())
-        settings = {**self.options, **entry.own_options, **point, "seed": seed[0], "data_seed": seed[1]}
-        row = {"method": entry.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
+        method, options = at_point(entry.method, point)
+        at = MethodEntry(method, {**entry.own_options, **options})
+        settings = {**self.options, **at.own_options, "seed": seed[0], "data_seed": seed[1]}
+        row = {"method": at.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
         name = f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}"
-        return Task(name, entry.method, settings, row, seconds)
+        return Task(name, method, settings, row, seconds)
 
     def foreign_code(self) -> list[str]:
         """The code outside Undrift that the methods and options name."""
@@ -61,8 +63,7 @@ class Comparison:
 
     def points(self, entry: MethodEntry) -> list[dict[str, Any]]:
         """The points of the grid for a method. An option that the method sets itself is not searched."""
-        free = {key: values for key, values in self.grid.items() if key not in entry.own_options}
-        return [dict(zip(free, values)) for values in itertools.product(*free.values())]
+        return points_of(entry, self.grid)
 
 
 def safe(name: str) -> str:
