@@ -16,7 +16,7 @@ import torch
 
 import undrift as ud
 from undrift.core.errors import BadRequest
-from undrift.experiment.foreign_code import foreign_code
+from undrift.experiment.foreign_code import foreign_code, untrusted
 
 SAM = '''"""FedSAM, by a new user."""
 
@@ -219,7 +219,14 @@ def test_which_code_a_run_names_is_known_without_importing_it():
     assert foreign_code(options) == ["sam:FedSAM", "a.b:c", "mine:focal", "mine:top", "other:f"]
     assert foreign_code({"method": "scaffold+sam:fedsam@calm:x"}) == ["sam:fedsam", "calm:x"]
     assert foreign_code(options, {"loss": 1, "metrics": "f"}) == ["sam:FedSAM", "a.b:c"]
+    assert foreign_code({"parts": ["objective.object:Own(rho=0.1, f=a:b)", "weighting.size()"]}) == []
     assert foreign_code({"method": 'private.named("a:b")', "model": "undrift.models:mlp"}) == []
+
+
+def test_who_trusts_one_name_of_a_package_trusts_the_package():
+    assert untrusted(["sam:FedSAM", "mine:f"], ["sam:fedsam"]) == ["mine:f"]
+    assert untrusted(["sam:FedSAM"], True) == []
+    assert untrusted(["sam:FedSAM"], False) == ["sam:FedSAM"]
 
 
 def test_compare_over_three_seeds_and_resume_after_a_kill(own, undrift):
