@@ -16,7 +16,7 @@ import torch
 
 import undrift as ud
 from undrift.core.errors import BadRequest
-from undrift.experiment.foreign_code import foreign_code
+from undrift.experiment.foreign_code import foreign_code, untrusted
 
 SAM = '''"""FedSAM, by a new user."""
 
@@ -151,13 +151,13 @@ def test_a_file_that_is_gone_is_taken_from_the_run(own, undrift, small):
         (("--method", "scaffold+sam:fedsam"), "objective.sam:FedSAM(rho=0.05)"),
         (("--method", "fedprox", "--objective", "sam:fedsam(0.2)"), "objective.sam:FedSAM(rho=0.2)"),
         (("--method", "flood+objective.sam:FedSAM(rho=0.3)@bound"), "objective.sam:FedSAM(rho=0.3)"),
-        (("--method", "mine:two_parts"), "objective.fedlc(tau=0.5)"),
+        (("--method", "mine:two_parts"), "objective.fedlc(tau=0.5"),
     ],
 )
 def test_it_composes_like_any_name(own, undrift, small, options, part):
     done = undrift("run", *options, *small, "--out", "first", "--quiet")
     assert done.code == 0, done.err
-    assert part in run_toml("first")["parts"]
+    assert any(written.startswith(part) for written in run_toml("first")["parts"])
     assert undrift("run", "first/run.toml", "--out", "again", "--quiet").code == 0
 
 
@@ -219,7 +219,14 @@ def test_which_code_a_run_names_is_known_without_importing_it():
     assert foreign_code(options) == ["sam:FedSAM", "a.b:c", "mine:focal", "mine:top", "other:f"]
     assert foreign_code({"method": "scaffold+sam:fedsam@calm:x"}) == ["sam:fedsam", "calm:x"]
     assert foreign_code(options, {"loss": 1, "metrics": "f"}) == ["sam:FedSAM", "a.b:c"]
+    assert foreign_code({"parts": ["objective.object:Own(rho=0.1, f=a:b)", "weighting.size()"]}) == []
     assert foreign_code({"method": 'private.named("a:b")', "model": "undrift.models:mlp"}) == []
+
+
+def test_who_trusts_one_name_of_a_package_trusts_the_package():
+    assert untrusted(["sam:FedSAM", "mine:f"], ["sam:fedsam"]) == ["mine:f"]
+    assert untrusted(["sam:FedSAM"], True) == []
+    assert untrusted(["sam:FedSAM"], False) == ["sam:FedSAM"]
 
 
 def test_compare_over_three_seeds_and_resume_after_a_kill(own, undrift):
@@ -253,6 +260,7 @@ def test_the_processes_engine_and_python_know_it(own):
 # ---- deployment ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # of Flower's packing
 def test_it_is_deployed_by_name(own, undrift, small):
     pytest.importorskip("flwr")
     from undrift.deploy import spec

@@ -46,14 +46,18 @@ def own_names(text: str) -> list[str]:
         word = match.group("word") or ""
         if ":" in word:
             axis, _, rest = word.partition(".")
-            found.append(rest if axis in AXES and rest else word)
+            name = rest if axis in AXES and rest else word
+            if name.startswith("object:"):  # what text cannot name; the rest is its repr
+                break
+            found.append(name)
         place = match.end()
     return found
 
 
 def untrusted(names: Collection[str], trust: Trust) -> list[str]:
-    """The names that are not trusted."""
-    return [name for name in names if not (trust if isinstance(trust, bool) else name in trust)]
+    """The names that are not trusted. To import a package is to run it, so who trusts one of its names trusts all."""
+    packages = () if isinstance(trust, bool) else {name.partition(":")[0] for name in trust}
+    return [] if trust is True else [name for name in names if name.partition(":")[0] not in packages]
 
 
 def refusal(folder: Path, names: Collection[str], fix: str) -> BadRequest:
