@@ -31,7 +31,7 @@ def test_a_run_on_a_file_that_is_gone_is_still_plotted(tmp_path):
     (tmp_path / "mine.npz").unlink()
     again = check(run, tmp_path / "r")
     for ask in (lambda: again.model, lambda: again.personal(0)):
-        with pytest.raises(BadRequest, match=r"which are missing: there is no file .*mine.npz"):
+        with pytest.raises(BadRequest, match=r"there is no file .*mine.npz"):
             ask()
     with pytest.raises(BadRequest, match="there is no file"):
         ud.resume(tmp_path / "r", rounds=3)

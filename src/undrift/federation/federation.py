@@ -95,7 +95,9 @@ class Federation:
 
     def rows(self, client: int) -> np.ndarray:
         """A client's rows of the training set, without its validation rows."""
-        return self._split(self.client_number(client, len(self.shards)))[0]
+        # At a site the shards are a view of its own data, under a number that may lie after the clients that train.
+        known = self.client_number(client, len(self.shards)) if isinstance(self.shards, list) else client
+        return self._split(known)[0]
 
     def client_number(self, client: Any, clients: int) -> int:
         """The number of a client, given by its number or its name."""
