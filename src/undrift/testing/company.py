@@ -55,7 +55,8 @@ def check_company(part: Part, options: dict[str, Any]) -> None:
         both = beside(part, text, options)
         if both is None:
             continue
-        if both == alone and others[text] != plain:
+        # A private part keeps other parts' terms out of its entries, of all entries if all are private.
+        if both == alone and others[text] != plain and part.axis != "private":
             raise Broken(
                 f"{other.name} has no effect beside {part.name}: the result is that of {part.name} alone; take gradients with "
                 "batch.gradient_at, which has the terms of all parts"
