@@ -31,6 +31,9 @@ def compare(
     grid: list[str] = typer.Option(
         [], "--grid", help="lr=0.01,0.1: choose the best value per method on validation data; repeatable"
     ),
+    until_clear: int | None = typer.Option(
+        None, "--until-clear", help="add seeds until the first place is clear, at most to this number"
+    ),
     resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out or in the given folder"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
@@ -44,12 +47,17 @@ def compare(
         raise BadRequest("compare takes its methods as arguments, not as --method")
     out = given.pop("out", None)
     if resume:
-        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, trust)
+        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, until_clear, trust)
     else:
         if not methods:
             raise BadRequest("compare needs at least one method, such as fedavg")
         asked = plan_comparison(
-            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+            [parsed(method) for method in methods],
+            given,
+            1 if seeds is None else seeds,
+            repeat,
+            read_grid(grid),
+            until_clear,
         )
         folder = comparison_folder(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
@@ -72,6 +80,7 @@ def found_again(
     seeds: int | None,
     repeat: int | None,
     grid: list[str],
+    until_clear: int | None,
     trust: bool,
 ) -> tuple[Comparison, Path]:
     """The comparison to finish: given by its folder alone, or by its options again, perhaps with more seeds or methods."""
@@ -86,7 +95,12 @@ def found_again(
     before = read_comparison(Path(out))
     if methods or given or grid:
         asked = plan_comparison(
-            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+            [parsed(method) for method in methods],
+            given,
+            1 if seeds is None else seeds,
+            repeat,
+            read_grid(grid),
+            until_clear,
         )
     else:
         if any(
@@ -96,11 +110,13 @@ def found_again(
                 f"{out} compares objects that compare.toml cannot name; use ud.compare(…, resume=True) in Python"
             )
         ask_trust(Path(out), before.foreign_code(), trust)
-        if seeds is None and repeat is None:
+        if seeds is None and repeat is None and until_clear is None:
             return before, Path(out)
         first, data_seed = before.seeds[0]
         options = {**before.options, "seed": first, "data_seed": None if first == data_seed else data_seed}
-        asked = plan_comparison(before.entries, options, 1 if seeds is None else seeds, repeat, before.grid)
+        asked = plan_comparison(
+            before.entries, options, 1 if seeds is None else seeds, repeat, before.grid, until_clear
+        )
     return asked, comparison_folder(asked, out, resume=True)
 
 
@@ -121,11 +137,11 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
 
 def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -> Compared:
     from undrift.cli.board import Board
-    from undrift.study.compare import run_comparison
+    from undrift.study.compare import run_until_clear
 
     board = Board(quiet, log)
     try:
-        return run_comparison(asked, folder, board)
+        return run_until_clear(asked, folder, board)
     finally:
         board.end()
 
@@ -149,6 +165,7 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
         )
         if sites := sites_table(done.rows):
             print(f"\n{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds", file=eyes)
+        print(f"\n{done.conclusion.sentence}", file=eyes)
         for row in done.rows:
             if "failed" in row:
                 print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=eyes)
@@ -156,7 +173,8 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
             print(f"\nchosen on validation data: {', '.join(sorted({words(row) for row in done.rows}))}", file=eyes)
         print(f"\n{done.seconds:.1f} s; report: {page}", file=eyes)
     if json:
-        found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder)}
+        found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder),
+                                 "conclusion": done.conclusion.sentence}  # fmt: skip
         if done.tried:
             found["tried"] = [{"method": row["method"], **row.get("chosen", {}), "validation_accuracy":
                                (row["stages"]["G"] or {}).get("validation_accuracy")} for row in done.tried]  # fmt: skip

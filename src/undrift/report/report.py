@@ -17,8 +17,10 @@ from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
 from undrift.store.record import client_names
+from undrift.study.conclusion import conclusion
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
 from undrift.study.standings import LEGEND, results_table, sites_table, standings_table
+from undrift.study.tasks import Row
 
 GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # sections for all methods together
@@ -48,6 +50,7 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Se
     federation, why_not = federation_of(runs[0])
     parts: list[page.Section] = [
         ("about", introduction(runs)),
+        *([("conclusion", concluded(rows, folders))] if len({run.label for run in runs}) > 1 else []),
         ("table", results_table(rows), "Results"),
         ("legend", legend()),
         ("standings", [("standings-table", standings_table(rows)), ("standings-legend", LEGEND)], "Standings"),
@@ -77,6 +80,15 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Se
         ("commands", ("pre", commands(runs, folders)), "Commands to repeat this"),
     ]
     return parts
+
+
+def concluded(rows: Sequence[Row], folders: Sequence[Path]) -> str:
+    """What the runs allow to conclude. The comparison knows how often its seeds were looked at."""
+    from undrift.study.comparison import read_comparison
+
+    found = [read_comparison(folder).looks for folder in folders if (folder / "compare.toml").exists()]
+    looks = next((one for one in found if one is not None), None)
+    return conclusion(rows, looks=looks).sentence
 
 
 def grid_rows(folder: Path) -> list[list[str]]:
@@ -112,8 +124,6 @@ def introduction(runs: Sequence[LoadedRun]) -> str:
         for run in short
     ]
     lines += [f"Damaged: {run.folder.name}: {sentence}." for run in runs for sentence in run.damage]
-    if len(seeds) == 1 and len(runs) > 1:
-        lines.append("One seed: differences between methods may be chance.")
     return "\n".join(lines)
 
 
@@ -221,7 +231,10 @@ def compare_command(folder: Path) -> str:
     options = [option_text(key, value) for key, value in comparison.options.items()]
     options += [f"--seed {first}"] if first else []
     options += [f"--data-seed {data_seed}"] if data_seed != first else []
-    options += [f"--{'repeat' if repeated else 'seeds'} {len(comparison.seeds)}"] if len(comparison.seeds) > 1 else []
+    looks = comparison.looks
+    count = looks.first if looks else len(comparison.seeds)
+    options += [f"--{'repeat' if repeated else 'seeds'} {count}"] if count > 1 else []
+    options += [f"--until-clear {looks.most}"] if looks else []
     options += [f"--grid {key}={','.join(map(str, values))}" for key, values in comparison.grid.items()]
     return " ".join(["undrift compare", *map(shlex.quote, entries), *options])
 
