@@ -57,6 +57,7 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Se
         ("federation", federation_sections(federation) if federation is not None else why_not, "Label distribution"),
         ("curves", plots.bands(runs, "accuracy", ("G", "global")), "Over the rounds"),
         ("losses", plots.bands(runs, "loss", ("G", "global"))),
+        ("training-loss", plots.bands(runs, "loss", ("train", "train"))),
         ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
         ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
         ("clients", plots.client_bars(queries), "Clients"),
