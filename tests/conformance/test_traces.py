@@ -54,7 +54,9 @@ def read_level(trace, values):
         assert {(x - 1, y) for x, y in zip(line.x, line.y)} == {(round, value) for (round, _), value in values.items()}
         return
     (cells,) = maps
-    drawn = {(x - 1, int(client)): z for client, row in zip(cells.y, cells.z) for x, z in zip(cells.x, row) if z is not None}
+    drawn = {
+        (x - 1, int(client)): z for client, row in zip(cells.y, cells.z) for x, z in zip(cells.x, row) if z is not None
+    }
     assert drawn == {key: value for key, value in values.items() if value is not None}
     for place, line in enumerate(lines):
         assert [x - 1 for x in line.x] == sorted({round for round, _ in drawn})
@@ -66,7 +68,9 @@ def read_quantiles(trace, values):
     *lines, boxes = trace.figure.data
     last = max(round for round, _ in values)
     for i, drawn in enumerate((boxes.lowerfence, boxes.q1, boxes.median, boxes.q3, boxes.upperfence)):
-        assert dict(zip(map(int, boxes.x), drawn)) == {c: value[i] for (round, c), value in values.items() if round == last}
+        assert dict(zip(map(int, boxes.x), drawn)) == {
+            c: value[i] for (round, c), value in values.items() if round == last
+        }
         for x, y in zip(lines[i].x, lines[i].y):
             assert y == pytest.approx(np.mean([value[i] for (round, _), value in values.items() if round == x - 1]))
     assert [x - 1 for x in lines[0].x] == sorted({round for round, _ in values})

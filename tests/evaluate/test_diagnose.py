@@ -15,6 +15,7 @@ from undrift.evaluate.diagnose import NAMES, counter
 from undrift.evaluate.diagnose.features import effective_rank
 from undrift.evaluate.diagnose.hessian import top_eigenvalue
 from undrift.evaluate.diagnose.landscape import direction
+from undrift.methods.scores import SCORES
 from undrift.testing import quadratics, run_parts, small_network
 
 STEP = {"epochs": 1, "batch": 1, "evaluate_every": 1, "lr": 0.1}
@@ -88,6 +89,16 @@ def test_elementwise_and_server_work_are_counted_apart(tiny):
     # sum back and keep it as the next model; and the sum of the weights.
     assert server["fedprox(mu=0.1)"] == server["fedavg"] == (4 + 1 + 2) * 75 + 1
     assert server["fedavgm"] > server["fedavg"]
+
+
+def test_fedmas_matching_is_counted_at_the_server(tiny):
+    """5-8-3, four clients: three are matched to the reference in the hidden layer, whose 8 units have 5 weights and a bias.
+    The distances are one product of 8 × 6 by 6 × 8 (2·8·6·8 operations), the assignment 8³."""
+    run = run_parts("fedma", tiny, diagnose="cost", rounds=1)
+    assert numbers(run, "server_products")[0, None] == 3 * 2 * 8 * 6 * 8
+    assert numbers(run, "server_assignments")[0, None] == 3 * 8**3
+    plain = run_parts("fedavg", tiny, diagnose="cost", rounds=1)
+    assert numbers(plain, "server_products")[0, None] == numbers(plain, "server_assignments")[0, None] == 0
 
 
 def test_only_a_diagnostic_that_counts_the_server_slows_it_down():
@@ -178,7 +189,7 @@ def test_a_test_set_cannot_be_told_from_itself_and_a_far_one_can(tiny, monkeypat
     monkeypatch.setattr("undrift.evaluate.options.other_set", lambda *_: ("itself", tiny.test_x))
     run = run_parts("fedavg", federation, diagnose="ood", rounds=1)
     found = {m: v for m, v in run.store.record.all("SELECT metric, value FROM metrics WHERE data='ood'")}
-    assert len(found) == 14
+    assert len(found) == 2 * len(SCORES)
     assert all(value == 0.5 for metric, value in found.items() if metric.startswith("auroc:"))
     assert all(value >= 0.95 for metric, value in found.items() if metric.startswith("fpr95:"))
 

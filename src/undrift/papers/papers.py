@@ -18,6 +18,8 @@ from typing import Any
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS
+from undrift.papers.claims import Claim, names_in, parse_claim
+from undrift.papers.values import Value
 from undrift.study.comparison import safe
 from undrift.study.tasks import Task
 
@@ -42,33 +44,6 @@ class Column:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number of a run: a metric of a stage, as the mean (or std) over the last `window` evaluated rounds
-    (0: all; below 1: that share of them)."""
-
-    name: str = "G"
-    stage: str = "G"
-    data: str = "global"
-    metric: str = "accuracy"
-    window: float = 1
-    take: str = "mean"
-    factor: float = 100.0
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of a paper (or of a control) about two rows. Its outcome is true, false or open."""
-
-    sentence: str
-    kind: str  # above, below, near
-    rows: tuple[str, str]
-    columns: tuple[str, ...] = ()  # empty: all
-    value: str | None = None  # by default the first
-    share: float = 1.0  # of the columns in which it must hold
-    within: float = 1.0  # what counts as equal, in the units of the value
 
 
 @dataclass(frozen=True)
@@ -114,6 +89,7 @@ class Scaled:
     columns: tuple[Column, ...]
     seeds: tuple[tuple[int, int], ...]
     reductions: tuple[str, ...]  # with any of them the printed numbers are not comparable
+    until_clear: tuple[int, int] | None = None  # seeds are added from the first number up to the second
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -180,34 +156,15 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
     return preset
 
 
-def parse_claim(item: Mapping[str, Any]) -> Claim:
-    kinds = [kind for kind in ("above", "below", "near") if kind in item]
-    if len(kinds) != 1:
-        raise ValueError(f"the claim {item['sentence']!r} needs exactly one of above, below and near")
-    kind = kinds[0]
-    return Claim(
-        sentence=item["sentence"],
-        kind=kind,
-        rows=tuple(item[kind]),
-        columns=tuple(item.get("in", ())),
-        value=item.get("value"),
-        share=item.get("share", 1.0),
-        within=item.get("within", 1.0),
-    )
-
-
 def check_names(preset: Preset) -> None:
     """Every row, column and option that the preset names must exist. A test reads all presets."""
-    rows, columns = {row.name for row in preset.rows}, {column.name for column in preset.columns}
-    published = preset.published
-    used_rows = (
-        {row for claim in preset.claims for row in claim.rows} | set(published) | set(preset.quick.get("rows", ()))
-    )
-    used_columns = {c for claim in preset.claims for c in claim.columns} | {
-        c for row in published.values() for c in row
-    }
-    for wrong in (used_rows - rows) | (used_columns - columns) | (set(preset.options) - set(FIELDS)):
-        raise ValueError(f"{preset.name}: {wrong!r} is neither a row nor a column nor an option")
+    rows, columns, values = ({item.name for item in items} for items in (preset.rows, preset.columns, preset.values))
+    claimed_rows, claimed_columns, claimed_values = names_in(preset.claims)
+    wrong = (claimed_rows | set(preset.published) | set(preset.quick.get("rows", ()))) - rows
+    wrong |= (claimed_columns | {c for row in preset.published.values() for c in row}) - columns
+    wrong |= (claimed_values - values) | (set(preset.options) - set(FIELDS))
+    for name in sorted(wrong):
+        raise ValueError(f"{preset.name}: {name!r} is neither a row nor a column nor a value nor an option")
 
 
 def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
@@ -310,6 +267,22 @@ def reductions(
             if value != before.get(key)
         ]
         sentences += [f"{column.name}: {', '.join(changed)}"] if changed else []
+    sentences += [sentence for value in preset.values for sentence in window_reductions(value, options)]
     if seeds < max(preset.seeds, preset.repeat):
         sentences.append(f"{seeds} seed{'s' * (seeds > 1)} instead of {max(preset.seeds, preset.repeat)}")
     return tuple(sentences)
+
+
+def window_reductions(value: Value, options: Mapping[str, Any]) -> list[str]:
+    """What is averaged, where it is not what the paper averages."""
+    sentences = [f"{value.name}: {value.paper}"] if value.paper else []
+    every = 1 if value.stage in ("G", "train") else options.get("evaluate_every", 1)
+    evaluated = -(-options["rounds"] // every)
+    if evaluated == 1:
+        sentences.append(f"{value.name}: a single evaluated round")
+    if wide := value.widened(evaluated):
+        start, end = value.span
+        sentences.append(
+            f"{value.name}: {wide} of {evaluated} evaluated rounds instead of {100 * (end - start):g} % of them"
+        )
+    return sentences

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from undrift.core.streams import numpy_stream, system_stream
-from undrift.evaluate.diagnose import RoundView, counter, observe_round
+from undrift.evaluate.diagnose import RoundView, ServerWork, counter, observe_round
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
@@ -160,14 +160,17 @@ class Loop:
         self.store.forget_rows(state, after)
         self.clock.lap("aggregation")
         view = (
-            self.view(server_round, after, orders, answers, counted.numbers if counted else 0) if diagnostics else None
+            self.view(server_round, after, orders, answers, counted.work if counted else ServerWork())
+            if diagnostics
+            else None
         )
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
         found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])
         self.clock.lap("evaluation")
         events += server_round.events + [(round, None, *event) for event in self.engine.events()]
-        return RoundResult(after, cohort, metrics + found, notes + server_round.notes + pictures, events)
+        metrics = metrics + training_loss(round, answers) + found
+        return RoundResult(after, cohort, metrics, notes + server_round.notes + pictures, events)
 
     def open_round(self, state: ServerState) -> ServerRound:
         return ServerRound(self.plan, state, self.store.states, self.runtime.lent, self.runtime.proxy)
@@ -198,7 +201,7 @@ class Loop:
         after: ServerState,
         orders: Sequence[Order],
         answers: Sequence[Reply],
-        written: int,
+        server_work: ServerWork,
     ) -> RoundView:
         """An evaluated round for the diagnostics. Vectors are copied: an engine may reuse their memory while the round
         is evaluated."""
@@ -218,7 +221,7 @@ class Loop:
             copies,
             weights,
             lambda client: next_round.messages_for(broadcasts(), client),
-            written,
+            server_work,
         )
 
     def reached(self, metrics: Sequence[Metric]) -> bool:
@@ -227,6 +230,13 @@ class Loop:
             stage == "G" and data == "validation" and metric == "accuracy" and value >= self.stop_at
             for _, _, stage, data, metric, value in metrics
         )
+
+
+def training_loss(round: int, answers: Sequence[Reply]) -> list[Metric]:
+    """The clients' mean loss over their local epochs, by their numbers of samples."""
+    known = [(reply.n, reply.loss) for reply in answers if math.isfinite(reply.loss)]
+    total = sum(size for size, _ in known)
+    return [(round, None, "train", "train", "loss", sum(n * loss for n, loss in known) / total)] if total else []
 
 
 def accuracy(metrics: Sequence[Metric]) -> float | None:
