@@ -9,10 +9,10 @@ import pytest
 
 from undrift.cli import command
 from undrift.core.errors import BadRequest
-from undrift.papers import papers
+from undrift.papers import claims, papers
 from undrift.papers import run as paper_run
 from undrift.papers import table as paper_table
-from undrift.papers.papers import Claim, Column, Preset, TableRow, Value, scaled
+from undrift.papers.papers import Column, Preset, TableRow, Value, scaled
 
 FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
          "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform")  # fmt: skip
@@ -102,51 +102,6 @@ def row(line, column, seed, number):
     return {"row": line, "column": column, "seed": seed, "values": {"G": [number, 0.0]}}
 
 
-def test_a_claim_is_true_false_or_open():
-    both = preset(columns=(Column("x"), Column("y")))
-    claim = Claim("A is above B", "above", ("A", "B"))
-
-    def outcome(*numbers, **changes):
-        rows = [row("A", c, s, a) for c, s, a, _ in numbers] + [row("B", c, s, b) for c, s, _, b in numbers]
-        return paper_table.outcome(both, Claim(**{**vars(claim), **changes}), rows).outcome
-
-    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.9, 0.5)) == "true"
-    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.5, 0.9)) == "false"
-    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.5, 0.9), share=0.5) == "true"
-    assert outcome(("x", 0, 0.9, 0.5)) == "open"  # y was not run
-    assert outcome(("x", 0, 0.9, 0.5), ("y", 0, 0.505, 0.5)) == "open"  # within a point on one seed
-    assert outcome(("x", 0, 0.9, 0.5), ("x", 1, 0.9, 0.6), columns=("x",)) == "open"  # the interval over seeds is wide
-    assert outcome(*[("x", s, 0.9, 0.5 + s / 100) for s in range(4)], columns=("x",)) == "true"
-    assert outcome(("x", 0, 0.5, 0.9), ("y", 0, 0.5, 0.9), kind="below") == "true"
-    assert outcome(("x", 0, 0.5, 0.505), ("y", 0, 0.5, 0.5), kind="near") == "true"
-    assert outcome(("x", 0, 0.5, 0.9), ("y", 0, 0.5, 0.5), kind="near") == "false"
-    assert outcome() == "open"
-
-
-def test_an_outcome_shows_the_differences_behind_it():
-    claim = Claim("A is above B", "above", ("A", "B"))
-    rows = [
-        row(line, "x", seed, number)
-        for line, numbers in {"A": (0.9, 0.8), "B": (0.5, 0.6)}.items()
-        for seed, number in enumerate(numbers)
-    ]
-    found = paper_table.outcome(preset(columns=(Column("x"), Column("y"))), claim, rows)
-    assert found.why == "x +30.00 [-97.06, +157.06]; not run: y"  # 12.706 · 14.142 / √2 = 127.06
-
-
-def test_a_std_on_one_seed_needs_a_difference_of_a_quarter_and_is_shown_with_its_sign():
-    swings = preset(columns=(Column("x"),), values=(Value("G", take="std", factor=1.0),))
-    claim = Claim("A swings less than B", "below", ("A", "B"))
-
-    def outcome(a, b):
-        found = paper_table.outcome(swings, claim, [row("A", "x", 0, a), row("B", "x", 0, b)])
-        return found.outcome, found.why
-
-    assert outcome(0.001, 0.002) == ("true", "x -0.0010")
-    assert outcome(0.0016, 0.002) == ("open", "x -0.0004")  # a fifth less
-    assert outcome(0.002, 0.001) == ("false", "x +0.0010")
-
-
 def test_values_are_means_or_stds_over_the_last_rounds():
     curve = [0.1, 0.2, 0.6, 0.8]
 
@@ -215,7 +170,7 @@ def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, 
     assert [row["failed"] for row in rows if "failed" in row] == []
     paper_run.write_page(asked, rows, tmp_path / "runs")
     assert paper_table.tables(asked.preset, rows)
-    assert len(paper_table.outcomes(asked.preset, rows)) == len(asked.preset.claims)
+    assert len(claims.outcomes(asked.preset, rows)) == len(asked.preset.claims)
     chosen = rows[len(rows) // 2]
     arguments = ["run", str(Path(chosen["run"]) / "run.toml"), "--out", str(tmp_path / "again"), "--json", "--quiet"]
     assert command(arguments) == 0

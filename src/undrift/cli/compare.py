@@ -34,6 +34,9 @@ def compare(
         "--grid",
         help="lr=0.01,0.1 or fedprox.mu=0.01,0.1: choose the best value per method on validation data; repeatable",
     ),
+    until_clear: int | None = typer.Option(
+        None, "--until-clear", help="add seeds until the first place is clear, at most to this number"
+    ),
     resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out or in the given folder"),
     rank_by: str | None = typer.Option(
         None, "--rank-by", help='column to rank by, such as "L1 Acc(L)" [G, or what all methods have]'
@@ -52,12 +55,17 @@ def compare(
     rank_column([], rank_by)  # refuse an unknown column before the first run
     out = given.pop("out", None)
     if resume:
-        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, trust)
+        asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, until_clear, trust)
     else:
         if not methods:
             raise BadRequest("compare needs at least one method, such as fedavg")
         asked = plan_comparison(
-            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+            [parsed(method) for method in methods],
+            given,
+            1 if seeds is None else seeds,
+            repeat,
+            read_grid(grid),
+            until_clear,
         )
         folder = comparison_folder(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
@@ -80,6 +88,7 @@ def found_again(
     seeds: int | None,
     repeat: int | None,
     grid: list[str],
+    until_clear: int | None,
     trust: bool,
 ) -> tuple[Comparison, Path]:
     """The comparison to finish: given by its folder alone, or by its options again, perhaps with more seeds or methods."""
@@ -94,7 +103,12 @@ def found_again(
     before = read_comparison(Path(out))
     if methods or given or grid:
         asked = plan_comparison(
-            [parsed(method) for method in methods], given, 1 if seeds is None else seeds, repeat, read_grid(grid)
+            [parsed(method) for method in methods],
+            given,
+            1 if seeds is None else seeds,
+            repeat,
+            read_grid(grid),
+            until_clear,
         )
     else:
         if any(
@@ -104,11 +118,13 @@ def found_again(
                 f"{out} compares objects that compare.toml cannot name; use ud.compare(…, resume=True) in Python"
             )
         ask_trust(Path(out), before.foreign_code(), trust)
-        if seeds is None and repeat is None:
+        if seeds is None and repeat is None and until_clear is None:
             return before, Path(out)
         first, data_seed = before.seeds[0]
         options = {**before.options, "seed": first, "data_seed": None if first == data_seed else data_seed}
-        asked = plan_comparison(before.entries, options, 1 if seeds is None else seeds, repeat, before.grid)
+        asked = plan_comparison(
+            before.entries, options, 1 if seeds is None else seeds, repeat, before.grid, until_clear
+        )
     return asked, comparison_folder(asked, out, resume=True)
 
 
@@ -150,11 +166,11 @@ def apart(text: str, mark: str) -> list[str]:
 
 def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -> Compared:
     from undrift.cli.board import Board
-    from undrift.study.compare import run_comparison
+    from undrift.study.compare import run_until_clear
 
     board = Board(quiet, log)
     try:
-        return run_comparison(asked, folder, board)
+        return run_until_clear(asked, folder, board)
     finally:
         board.end()
 
@@ -178,7 +194,8 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None, r
             print(f"\nchosen on validation data: {', '.join(sorted({row['method'] for row in done.rows}))}", file=eyes)
         print(f"\n{done.seconds:.1f} s; report: {page}", file=eyes)
     if json:
-        found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder)}
+        found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder),
+                                 "conclusion": done.conclusion.sentence}  # fmt: skip
         if done.tried:
             found["tried"] = [{"method": row["method"], **row.get("chosen", {}), "validation_accuracy":
                                (row["stages"]["G"] or {}).get("validation_accuracy")} for row in done.tried]  # fmt: skip

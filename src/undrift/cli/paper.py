@@ -14,6 +14,7 @@ from undrift.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from undrift.papers.papers import Scaled
+    from undrift.study.verdict import Looks
 
 app = typer.Typer(help="Run the papers' experiments; our numbers beside the printed ones.", no_args_is_help=True)
 
@@ -98,6 +99,9 @@ def run(
     row: list[str] = typer.Option([], "--row", help="only this row; repeatable"),
     column: list[str] = typer.Option([], "--column", help="only this column; repeatable"),
     seeds: int | None = typer.Option(None, "--seeds", help="number of seeds, instead of the preset's"),
+    until_clear: int | None = typer.Option(
+        None, "--until-clear", help="add seeds until every claim is decided, at most to this number"
+    ),
     seed: int = typer.Option(0, "--seed", help="first seed, to add seeds to earlier runs [0]"),
     workers: int | None = typer.Option(None, "--workers", help="number of runs at the same time [one per core]"),
     results: str | None = typer.Option(None, "--results", help="append one JSON line per finished run to this file"),
@@ -118,7 +122,12 @@ def run(
     if seed < 0:
         raise BadRequest(f"--seed must be a whole number of at least 0, not {seed}")
     preset = papers.load(name)
-    asked = papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=seeds, first=seed)
+
+    def scaled(count: int | None) -> Scaled:
+        return papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=count, first=seed)
+
+    asked = scaled(seeds)
+    looks = looks_at(until_clear, max(2, len(asked.seeds)), seed)
     folder = paper_run.preset_folder(asked, out, resume)
     if not quiet:
         stream = sys.stderr
@@ -127,7 +136,11 @@ def run(
             print(f"  less than the paper: {sentence}", file=stream)
     board = Board(quiet, log)
     try:
-        rows, took = paper_run.run(asked, folder, board, workers, Path(results) if results else None)
+        kept = Path(results) if results else None
+        if looks is None:
+            rows, took = paper_run.run(asked, folder, board, workers, kept)
+        else:
+            asked, rows, took = paper_run.run_until_clear(scaled, looks, folder, board, workers, kept)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"stopped, nothing is lost; the same command with --out {folder} --resume finishes it"
@@ -138,13 +151,29 @@ def run(
     refuse_failed(rows)
 
 
+def looks_at(until_clear: int | None, first: int, seed: int) -> Looks | None:
+    """When the results are looked at under --until-clear."""
+    from undrift.study.verdict import Looks
+
+    if until_clear is None:
+        return None
+    if seed:
+        raise BadRequest(f"--until-clear starts at the first seed; leave out --seed {seed}")
+    if until_clear <= first:
+        raise BadRequest(
+            f"--until-clear is the largest number of seeds, and {until_clear} is not more than the first {first}"
+        )
+    return Looks(first, until_clear)
+
+
 def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:
     """Write the page, and print tables and claims (for people) or one JSON object (for scripts)."""
     from undrift.experiment.tables import text_table
+    from undrift.papers import claims
     from undrift.papers import run as paper_run
     from undrift.papers import table as paper_table
 
-    found = paper_table.outcomes(asked.preset, rows)
+    found = claims.outcomes(asked.preset, rows)
     page = paper_run.write_page(asked, rows, folder)
     if not quiet:
         stream = sys.stderr if json else sys.stdout

@@ -18,6 +18,7 @@ from typing import Any
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS
+from undrift.papers.claims import Claim, names_in, parse_claim
 from undrift.study.comparison import safe
 from undrift.study.tasks import Task
 
@@ -56,19 +57,6 @@ class Value:
     window: float = 1
     take: str = "mean"
     factor: float = 100.0
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of a paper (or of a control) about two rows. Its outcome is true, false or open."""
-
-    sentence: str
-    kind: str  # above, below, near
-    rows: tuple[str, str]
-    columns: tuple[str, ...] = ()  # empty: all
-    value: str | None = None  # by default the first
-    share: float = 1.0  # of the columns in which it must hold
-    within: float = 1.0  # what counts as equal, in the units of the value
 
 
 @dataclass(frozen=True)
@@ -114,6 +102,7 @@ class Scaled:
     columns: tuple[Column, ...]
     seeds: tuple[tuple[int, int], ...]
     reductions: tuple[str, ...]  # with any of them the printed numbers are not comparable
+    until_clear: tuple[int, int] | None = None  # seeds are added from the first number up to the second
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -180,34 +169,15 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
     return preset
 
 
-def parse_claim(item: Mapping[str, Any]) -> Claim:
-    kinds = [kind for kind in ("above", "below", "near") if kind in item]
-    if len(kinds) != 1:
-        raise ValueError(f"the claim {item['sentence']!r} needs exactly one of above, below and near")
-    kind = kinds[0]
-    return Claim(
-        sentence=item["sentence"],
-        kind=kind,
-        rows=tuple(item[kind]),
-        columns=tuple(item.get("in", ())),
-        value=item.get("value"),
-        share=item.get("share", 1.0),
-        within=item.get("within", 1.0),
-    )
-
-
 def check_names(preset: Preset) -> None:
     """Every row, column and option that the preset names must exist. A test reads all presets."""
-    rows, columns = {row.name for row in preset.rows}, {column.name for column in preset.columns}
-    published = preset.published
-    used_rows = (
-        {row for claim in preset.claims for row in claim.rows} | set(published) | set(preset.quick.get("rows", ()))
-    )
-    used_columns = {c for claim in preset.claims for c in claim.columns} | {
-        c for row in published.values() for c in row
-    }
-    for wrong in (used_rows - rows) | (used_columns - columns) | (set(preset.options) - set(FIELDS)):
-        raise ValueError(f"{preset.name}: {wrong!r} is neither a row nor a column nor an option")
+    rows, columns, values = ({item.name for item in items} for items in (preset.rows, preset.columns, preset.values))
+    claimed_rows, claimed_columns, claimed_values = names_in(preset.claims)
+    wrong = (claimed_rows | set(preset.published) | set(preset.quick.get("rows", ()))) - rows
+    wrong |= (claimed_columns | {c for row in preset.published.values() for c in row}) - columns
+    wrong |= (claimed_values - values) | (set(preset.options) - set(FIELDS))
+    for name in sorted(wrong):
+        raise ValueError(f"{preset.name}: {name!r} is neither a row nor a column nor a value nor an option")
 
 
 def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ import tomli_w
 import undrift
 from undrift.core.errors import BadRequest
 from undrift.experiment.tables import markdown_table
-from undrift.papers import papers
+from undrift.papers import claims, papers
 from undrift.papers import table as paper_table
 from undrift.report import page, plots
 from undrift.store.durable import append_line, make_folder, write_file
 from undrift.store.record import rows_of
 from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, Row, StudyCallback, Task, run_tasks
+from undrift.study.verdict import Looks
 
 
 def preset_folder(scaled: papers.Scaled, out: str | Path | None, resume: bool) -> Path:
@@ -71,7 +72,41 @@ def run(
     order = sorted(tasks, key=lambda task: (task.row["seed"], place[task.row["column"]], -task.seconds))
     rows, took = run_tasks(order, folder, federations, writer, workers, together)
     by_name = {task.name: row for task, row in zip(order, rows)}
-    return [with_values(scaled.preset, by_name[task.name]) for task in tasks], took
+    looked = {"until_clear": list(scaled.until_clear)} if scaled.until_clear else {}
+    return [{**with_values(scaled.preset, by_name[task.name]), **looked} for task in tasks], took
+
+
+def run_until_clear(
+    scaled: Callable[[int], papers.Scaled],
+    looks: Looks,
+    folder: Path,
+    callback: StudyCallback | None = None,
+    workers: int | None = None,
+    results: Path | None = None,
+) -> tuple[papers.Scaled, list[Row], float]:
+    """Run a preset with more and more seeds until every claim is decided or the largest number is reached. `scaled`: the
+    preset with a number of seeds. Claims on cells that are not run do not count."""
+    check_looks(looks, results)
+    seconds = 0.0
+    for seeds in range(looks.first, looks.most + 1):
+        asked = replace(scaled(seeds), until_clear=(looks.first, looks.most))
+        rows, took = run(asked, folder, callback, workers, results)
+        seconds += took
+        if any("failed" in row for row in rows) or all(one.settled for one in claims.outcomes(asked.preset, rows)):
+            break
+    return asked, rows, seconds
+
+
+def check_looks(looks: Looks, results: Path | None) -> None:
+    """Refuse to add to results that were looked at in another way: the intervals would not hold."""
+    lines = results.read_text().splitlines() if results is not None and results.exists() else ()
+    for line in lines:
+        other = json.loads(line).get("until_clear")
+        if other and other != [looks.first, looks.most]:
+            raise BadRequest(
+                f"{results} was made with --seeds {other[0]} --until-clear {other[1]}, and its intervals hold for that "
+                "only; use the same numbers, or another --results"
+            )
 
 
 def with_values(preset: papers.Preset, row: Row) -> Row:
@@ -123,6 +158,7 @@ def result_line(scaled: papers.Scaled, task: Task, row: Row) -> Row:
         "values": {name: [round(number, 6) for number in numbers] for name, numbers in row["values"].items()},
         "curve": [round(value, 4) for (value,) in curve], "reductions": list(scaled.reductions),
         "options": {key: value for key, value in task.settings.items() if isinstance(value, (str, int, float, bool))},
+        **({"until_clear": list(scaled.until_clear)} if scaled.until_clear else {}),
         "model_sha256": row["model_sha256"], "undrift": undrift.__version__, "torch": torch_version(), "machine": machine(),
         "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
@@ -187,7 +223,7 @@ def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str
     for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
         sections.append((f"table-{number}", table, f"{name}: ours / printed"))
     if preset.claims:
-        sections.append(("claims", paper_table.claim_table(paper_table.outcomes(preset, rows)), "Claims"))
+        sections.append(("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims"))
     return sections
 
 
@@ -226,7 +262,7 @@ def results_markdown(file: Path) -> str:
     for name, table in paper_table.tables(preset, rows):
         blocks.append(f"{name}, rounds in brackets\n\n{markdown_table(with_rounds(preset, rows, table))}")
     if preset.claims:
-        blocks.append(markdown_table(paper_table.claim_table(paper_table.outcomes(preset, rows)), words=(0, 1, 2)))
+        blocks.append(markdown_table(claims.claim_table(claims.outcomes(preset, rows)), words=(0, 1, 2)))
     return "\n\n".join(blocks)
 
 

@@ -17,9 +17,11 @@ from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
 from undrift.store.record import client_names
+from undrift.study.conclusion import by_rank
 from undrift.study.dry_run import weighting_note
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
 from undrift.study.standings import rank_column, results_table, sites_table, standings_legend, standings_table
+from undrift.study.tasks import Row
 
 GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 DETAILS, CURVES = 10, 60  # methods that are shown client by client; methods whose curves are drawn
@@ -54,6 +56,7 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | 
     ]
     parts: list[page.Section] = [
         ("about", introduction(runs)),
+        *([("conclusion", concluded(rows, folders, rank_by))] if len({run.label for run in runs}) > 1 else []),
         ("table", results_table(rows, rank_by), "Results"),
         ("legend", legend()),
         ("standings", standings, "Standings"),
@@ -88,6 +91,7 @@ def curves(runs: Sequence[LoadedRun]) -> list[page.Section]:
     return [
         ("curves", plots.bands(runs, "accuracy", ("G", "global")), "Over the rounds"),
         ("losses", plots.bands(runs, "loss", ("G", "global"))),
+        ("training-loss", plots.bands(runs, "loss", ("train", "train"))),
         ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
         ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
     ]
@@ -119,6 +123,15 @@ def chosen_runs(runs: Sequence[LoadedRun], rank_by: str | None = None) -> tuple[
     if len(order) > CURVES:
         lines.append(f"Of {len(order)} methods, the curves of {CURVES} are drawn.")
     return drawn, shown, "\n".join(lines)
+
+
+def concluded(rows: Sequence[Row], folders: Sequence[Path], rank_by: str | None = None) -> str:
+    """What the runs allow to conclude. The comparison knows how often its seeds were looked at."""
+    from undrift.study.comparison import read_comparison
+
+    found = [read_comparison(folder).looks for folder in folders if (folder / "compare.toml").exists()]
+    looks = next((one for one in found if one is not None), None)
+    return by_rank(rows, rank_by, looks).sentence
 
 
 def grid_rows(folder: Path) -> list[list[str]]:
@@ -158,8 +171,6 @@ def introduction(runs: Sequence[LoadedRun]) -> str:
         lines.append(f"… and {len(short) - 10} more runs that are not finished.")
     if note := weighting_note({run.label: weighting_of(run) for run in runs}):
         lines.append(f"{note[0].upper()}{note[1:]}.")
-    if len(seeds) == 1 and len(runs) > 1:
-        lines.append("One seed: differences between methods may be chance.")
     return "\n".join(lines)
 
 
@@ -279,7 +290,10 @@ def compare_command(folder: Path) -> str:
     options = [option_text(key, value) for key, value in comparison.options.items()]
     options += [f"--seed {first}"] if first else []
     options += [f"--data-seed {data_seed}"] if data_seed != first else []
-    options += [f"--{'repeat' if repeated else 'seeds'} {len(comparison.seeds)}"] if len(comparison.seeds) > 1 else []
+    looks = comparison.looks
+    count = looks.first if looks else len(comparison.seeds)
+    options += [f"--{'repeat' if repeated else 'seeds'} {count}"] if count > 1 else []
+    options += [f"--until-clear {looks.most}"] if looks else []
     options += [f"--grid {key}={','.join(map(str, values))}" for key, values in comparison.grid.items()]
     return " ".join(["undrift compare", *map(shlex.quote, entries), *options])
 

@@ -17,9 +17,11 @@ from undrift.experiment.given import with_given
 from undrift.experiment.options import from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
+from undrift.study.conclusion import Conclusion, by_rank
 from undrift.study.dry_run import dry_run, weighting_note
 from undrift.study.grid import SHARED, check_grid
 from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
+from undrift.study.verdict import Looks
 
 PROXY = 0.02
 
@@ -32,12 +34,13 @@ class Compared:
     folder: Path
     seconds: float
     tried: list[Row] = field(default_factory=list)
+    looks: Looks | None = None  # set if seeds were added until the first place was clear
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, rank_by: str | None = None) -> str:
-        """The tables and what their columns mean, for a terminal."""
+        """The tables, what their columns mean, and what can be concluded, for a terminal."""
         from undrift.experiment.tables import legend, text_table
         from undrift.study.standings import results_table, sites_table, standings_legend, standings_table
 
@@ -45,7 +48,12 @@ class Compared:
         parts = [*map(text_table, tables), f"{legend()}\n{standings_legend(self.rows, rank_by)}"]
         if sites := sites_table(self.rows):
             parts.append(f"{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds")
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, by_rank(self.rows, rank_by, self.looks).sentence])
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """Who is ahead of whom, who cannot be distinguished, and how many seeds would decide."""
+        return by_rank(self.rows, looks=self.looks)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""
@@ -65,13 +73,15 @@ def compare(
     grid: Mapping[str, Sequence[Any]] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    until_clear: int | None = None,
     callback: StudyCallback | None = None,
     **options: Any,
 ) -> Compared:
     """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
 
     `seeds` varies run and federation, `repeat` the run alone. `grid={"lr": [0.01, 0.1], "fedprox.mu": [0.01, 1]}` chooses per
-    method on validation data of the first seed. `resume=True` finishes the comparison in `out`."""
+    method on validation data of the first seed. `until_clear=10` adds seeds until the first place is clear, at most to ten.
+    `resume=True` finishes the comparison in `out`."""
     if out is not None and not isinstance(out, (str, os.PathLike)):
         raise BadRequest(
             f"out is the folder of the comparison's runs, not {out!r}; leave it out for runs/DATA-compare-N"
@@ -83,10 +93,10 @@ def compare(
     options = with_given(options, federation)
     for entry in entries:
         with_given(entry.own_options, federation)
-    comparison = plan_comparison(entries, options, seeds, repeat, grid or {})
+    comparison = plan_comparison(entries, options, seeds, repeat, grid or {}, until_clear)
     if federation is not None and len({data_seed for _, data_seed in comparison.seeds}) > 1:
         raise BadRequest("a federation that is given cannot vary with the seed; use repeat instead of seeds")
-    return run_comparison(comparison, comparison_folder(comparison, out, resume), callback, federation)
+    return run_until_clear(comparison, comparison_folder(comparison, out, resume), callback, federation)
 
 
 def plan_comparison(
@@ -95,12 +105,19 @@ def plan_comparison(
     seeds: int,
     repeat: int | None,
     grid: Mapping[str, Sequence[Any]],
+    until_clear: int | None = None,
 ) -> Comparison:
     """Check the settings of a comparison and put them together."""
     if seeds < 1 or (repeat is not None and repeat < 1):
         raise BadRequest("--seeds and --repeat must be at least 1")
     if repeat is not None and seeds > 1:
         raise BadRequest("--seeds varies the federation, --repeat keeps it; give one of them")
+    if until_clear is not None:
+        seeds, repeat = (seeds if repeat else max(2, seeds)), (max(2, repeat) if repeat else None)
+        if until_clear <= (repeat or seeds):
+            raise BadRequest(
+                f"--until-clear is the largest number of seeds, and {until_clear} is not more than the first {repeat or seeds}"
+            )
     if not entries:
         raise BadRequest("name at least one method, such as fedavg")
     for entry in entries:
@@ -120,7 +137,8 @@ def plan_comparison(
     ]
     if grid and not all({**options, **entry.own_options}.get("validation") for entry in entries):
         raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
-    return Comparison(tuple(entries), options, tuple(pairs), dict(grid))
+    looks = (len(pairs), until_clear) if until_clear is not None else None
+    return Comparison(tuple(entries), options, tuple(pairs), dict(grid), until_clear=looks)
 
 
 def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bool) -> Path:
@@ -153,6 +171,10 @@ def check_same(folder: Path, comparison: Comparison) -> None:
         raise BadRequest(
             f"the options are not those of {folder}; resume it with the same ones, or choose another --out"
         )
+    if (before.until_clear or comparison.until_clear) and before.until_clear != comparison.until_clear:
+        raise BadRequest(
+            f"{folder} was looked at with {said_looks(before)}, and its intervals hold for that only; resume it with the same"
+        )
     now, then = ([entry.label for entry in entries] for entries in (entries_of(table["methods"]), before.entries))
     if now[: len(then)] != then:
         raise BadRequest(f"{folder} compares {', '.join(then)}, in this order; name them first, new methods after them")
@@ -161,6 +183,31 @@ def check_same(folder: Path, comparison: Comparison) -> None:
             f"seed {other[0]} ran on another federation in {folder}: --seeds varies the federation, --repeat and "
             "--data-seed keep it; resume it with the options it was started with"
         )
+
+
+def said_looks(comparison: Comparison) -> str:
+    """The options that say how often a comparison is looked at."""
+    first, most = comparison.until_clear or (len(comparison.seeds), 0)
+    return f"--seeds {first}" + (f" --until-clear {most}" if most else " and no --until-clear")
+
+
+def run_until_clear(
+    comparison: Comparison,
+    folder: Path,
+    callback: StudyCallback | None = None,
+    federation: Federation | None = None,
+) -> Compared:
+    """Run a comparison. With `until_clear`, add seeds until the first place is clear or their largest number is reached."""
+    looks, seconds = comparison.looks, 0.0
+    while True:
+        write_comparison(folder, comparison)
+        done = run_comparison(comparison, folder, callback, federation)
+        seconds += done.seconds
+        done = replace(done, seconds=seconds, looks=looks)
+        failed = any("failed" in row for row in done.rows)
+        if looks is None or failed or len(comparison.seeds) >= looks.most or done.conclusion.clear:
+            return done
+        comparison = replace(comparison.with_one_more_seed(), rejected=read_comparison(folder).rejected)
 
 
 def run_comparison(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from undrift.store.durable import write_file
 from undrift.store.own_files import refuse_links
 from undrift.study.grid import at_point, points_of
 from undrift.study.tasks import Task
+from undrift.study.verdict import Looks
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,17 @@ class Comparison:
     seeds: tuple[tuple[int, int], ...]  # (seed of the run, seed of the federation)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     rejected: tuple[str, ...] = ()  # runs of grid points that were not chosen: they are no results
+    until_clear: tuple[int, int] | None = None  # seeds are added from the first number up to the second
+
+    @property
+    def looks(self) -> Looks | None:
+        """How often the results are looked at while seeds are added."""
+        return Looks(*self.until_clear) if self.until_clear else None
+
+    def with_one_more_seed(self) -> Comparison:
+        """The same comparison with the next seed; its federation varies if those of the others do."""
+        (seed, data_seed), varies = self.seeds[-1], len({data_seed for _, data_seed in self.seeds}) > 1
+        return replace(self, seeds=(*self.seeds, (seed + 1, data_seed + varies)))
 
     def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
         """One run: method `number` at a seed and a point of the grid."""
@@ -87,6 +99,7 @@ def as_table(comparison: Comparison) -> dict[str, Any]:
         "options": {key: plain(value) for key, value in comparison.options.items() if value is not None},
         "grid": {key: list(values) for key, values in comparison.grid.items()},
         "rejected": list(comparison.rejected),
+        **({"until_clear": list(comparison.until_clear)} if comparison.until_clear else {}),
     }
 
 
@@ -116,8 +129,9 @@ def read_comparison(folder: Path) -> Comparison:
         seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
         rejected = tuple(str(name) for name in table.get("rejected", ()))
         options, grid = dict(table.get("options", {})), dict(table.get("grid", {}))
+        first, most = (int(number) for number in table.get("until_clear", (0, 0)))
         if not entries or not seeds or not all(isinstance(values, list) for values in grid.values()):
             raise ValueError("it has no methods, no seeds, or a grid without values")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # TOML and UTF-8 are ValueErrors
         raise BadRequest(f"{path} cannot be read: {error}; restore it, or compare again with another --out") from None
-    return Comparison(tuple(entries), options, seeds, grid, rejected)
+    return Comparison(tuple(entries), options, seeds, grid, rejected, (first, most) if most else None)
