@@ -40,8 +40,9 @@ def test_every_preset_can_be_read_and_has_the_time_of_its_quick_scale(name):
         asked = scaled(found, scale)
         names = [task.name for task in asked.tasks()]
         assert len(set(names)) == len(names)
-    assert scaled(found, "paper").reductions == ()
-    assert scaled(found, "quick").reductions
+    own_windows = {f"{value.name}: {value.paper}" for value in found.values if value.paper}
+    assert set(scaled(found, "paper").reductions) == own_windows
+    assert set(scaled(found, "quick").reductions) > own_windows
     for row in found.published.values():
         for numbers in row.values():
             assert not isinstance(numbers, list) or len(numbers) == len(found.values)
@@ -100,20 +101,6 @@ def test_part_of_a_data_set_is_refused_at_paper_scale():
 
 def row(line, column, seed, number):
     return {"row": line, "column": column, "seed": seed, "values": {"G": [number, 0.0]}}
-
-
-def test_values_are_means_or_stds_over_the_last_rounds():
-    curve = [0.1, 0.2, 0.6, 0.8]
-
-    def query(sql, values):
-        return [(round, None, value) for round, value in enumerate(curve)]
-
-    assert paper_table.measured(query, Value())[0] == 0.8
-    assert paper_table.measured(query, Value(window=2)) == pytest.approx([0.7, 0.1])
-    assert paper_table.measured(query, Value(window=0.5)) == pytest.approx([0.7, 0.1])  # half of the four
-    assert paper_table.measured(query, Value(window=0))[0] == pytest.approx(0.425)
-    assert paper_table.measured(query, Value(window=2, take="std"))[0] == pytest.approx(0.1)
-    assert paper_table.measured(lambda *_: [], Value()) is None
 
 
 def test_of_two_results_of_a_cell_the_longer_one_counts():

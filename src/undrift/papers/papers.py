@@ -19,6 +19,7 @@ from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS
 from undrift.papers.claims import Claim, names_in, parse_claim
+from undrift.papers.values import Value
 from undrift.study.comparison import safe
 from undrift.study.tasks import Task
 
@@ -43,20 +44,6 @@ class Column:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number of a run: a metric of a stage, as the mean (or std) over the last `window` evaluated rounds
-    (0: all; below 1: that share of them)."""
-
-    name: str = "G"
-    stage: str = "G"
-    data: str = "global"
-    metric: str = "accuracy"
-    window: float = 1
-    take: str = "mean"
-    factor: float = 100.0
 
 
 @dataclass(frozen=True)
@@ -280,6 +267,22 @@ def reductions(
             if value != before.get(key)
         ]
         sentences += [f"{column.name}: {', '.join(changed)}"] if changed else []
+    sentences += [sentence for value in preset.values for sentence in window_reductions(value, options)]
     if seeds < max(preset.seeds, preset.repeat):
         sentences.append(f"{seeds} seed{'s' * (seeds > 1)} instead of {max(preset.seeds, preset.repeat)}")
     return tuple(sentences)
+
+
+def window_reductions(value: Value, options: Mapping[str, Any]) -> list[str]:
+    """What is averaged, where it is not what the paper averages."""
+    sentences = [f"{value.name}: {value.paper}"] if value.paper else []
+    every = 1 if value.stage in ("G", "train") else options.get("evaluate_every", 1)
+    evaluated = -(-options["rounds"] // every)
+    if evaluated == 1:
+        sentences.append(f"{value.name}: a single evaluated round")
+    if wide := value.widened(evaluated):
+        start, end = value.span
+        sentences.append(
+            f"{value.name}: {wide} of {evaluated} evaluated rounds instead of {100 * (end - start):g} % of them"
+        )
+    return sentences

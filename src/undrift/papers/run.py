@@ -18,6 +18,7 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.tables import markdown_table
 from undrift.papers import claims, papers
 from undrift.papers import table as paper_table
+from undrift.papers.values import measured, of_curve
 from undrift.report import page, plots
 from undrift.store.durable import append_line, make_folder, write_file
 from undrift.store.record import rows_of
@@ -114,7 +115,7 @@ def with_values(preset: papers.Preset, row: Row) -> Row:
     if "failed" in row:
         return {**row, "values": {}}
     folder = Path(row["run"])
-    values = {value.name: paper_table.measured(lambda *q: rows_of(folder, *q), value) for value in preset.values}
+    values = {value.name: measured(lambda *q: rows_of(folder, *q), value) for value in preset.values}
     return {**row, "values": {name: pair for name, pair in values.items() if pair is not None}}
 
 
@@ -148,15 +149,16 @@ class ResultWriter(StudyCallback):
 
 def result_line(scaled: papers.Scaled, task: Task, row: Row) -> Row:
     """A line of a results file: the numbers and the curve of a run, its settings, versions and machine."""
-    curve = rows_of(
-        Path(row["run"]),
-        "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round",
-    )
+    asked = "SELECT value FROM metrics WHERE stage=? AND data=? AND metric=? ORDER BY round"
+    curves = [
+        [round(value, 4) for (value,) in rows_of(Path(row["run"]), asked, where)]
+        for where in (("G", "global", "accuracy"), ("train", "train", "loss"))
+    ]
     return {
         "preset": scaled.preset.name, "scale": scaled.scale, "row": row["row"], "column": row["column"], "seed": row["seed"],
         "method": row["method"], "rounds": row["rounds"], "seconds": round(row["seconds"], 2), "accuracy": row["accuracy"],
         "values": {name: [round(number, 6) for number in numbers] for name, numbers in row["values"].items()},
-        "curve": [round(value, 4) for (value,) in curve], "reductions": list(scaled.reductions),
+        "curve": curves[0], "training_loss": curves[1], "reductions": list(scaled.reductions),
         "options": {key: value for key, value in task.settings.items() if isinstance(value, (str, int, float, bool))},
         **({"until_clear": list(scaled.until_clear)} if scaled.until_clear else {}),
         "model_sha256": row["model_sha256"], "undrift": undrift.__version__, "torch": torch_version(), "machine": machine(),
@@ -239,8 +241,17 @@ def read_results(file: Path) -> tuple[papers.Preset, list[Row]]:
         preset = papers.load(rows[0]["preset"])
     except (json.JSONDecodeError, KeyError, IndexError) as error:
         raise BadRequest(f"{file} does not hold results of `undrift paper run`: {error}") from None
+    rows = [{**row, "values": recomputed(preset, row)} for row in rows]
     place = {row.name: number for number, row in enumerate(preset.rows)}
     return preset, sorted(paper_table.newest(rows), key=lambda row: place.get(row["row"], len(place)))
+
+
+def recomputed(preset: papers.Preset, row: Row) -> dict[str, list[float]]:
+    """The preset's values of a results line: from its curve where that is enough, so that a changed window needs no new
+    run, otherwise as they were written."""
+    kept = row.get("values") or {}
+    values = {v.name: of_curve(row["curve"], v) if v.is_curve else kept.get(v.name) for v in preset.values}
+    return {name: pair for name, pair in values.items() if pair is not None}
 
 
 def results_markdown(file: Path) -> str:

@@ -7,20 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from undrift.evaluate import views
-from undrift.papers.papers import Preset, Value
+from undrift.papers.papers import Preset
+from undrift.papers.values import Value
 
 Row = dict[str, Any]
-
-
-def measured(query: views.Query, value: Value) -> list[float] | None:
-    """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
-    values = views.curve(query, value.stage, value.data, value.metric).mean
-    if not len(values):
-        return None
-    window = value.window if value.window >= 1 else max(1, round(value.window * len(values)))
-    over = views.last(values, int(window)) if value.window else views.all_rounds(values)
-    return [over.mean, over.std] if value.take == "mean" else [over.std, 0.0]
 
 
 def cell(rows: Sequence[Row], name: str, column: str, value: Value) -> str:
@@ -32,7 +22,7 @@ def cell(rows: Sequence[Row], name: str, column: str, value: Value) -> str:
     means = [value.factor * mean for mean, _ in pairs]
     spread = np.std(means, ddof=1) if len(means) > 1 else value.factor * pairs[0][1]
     digits = 2 if value.factor == 100 else 4
-    wide = len(means) > 1 or (value.window != 1 and value.take == "mean")
+    wide = len(means) > 1 or (spread > 0 and value.take == "mean")
     return f"{np.mean(means):.{digits}f}" + (f" ± {spread:.{digits}f}" if wide else "")
 
 

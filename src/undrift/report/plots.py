@@ -31,6 +31,7 @@ STAGES = {
     ("L1", "global"): "L1: on receipt, whole test set (mean over clients)",
     ("L2", "own"): "L2: after training, own test slices (mean over clients)",
     ("L2", "global"): "L2: after training, whole test set (mean over clients)",
+    ("train", "train"): "during local training, own training data (mean over the cohort)",
 }
 
 

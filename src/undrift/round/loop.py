@@ -167,7 +167,8 @@ class Loop:
         found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])
         self.clock.lap("evaluation")
         events += server_round.events + [(round, None, *event) for event in self.engine.events()]
-        return RoundResult(after, cohort, metrics + found, notes + server_round.notes + pictures, events)
+        metrics = metrics + training_loss(round, answers) + found
+        return RoundResult(after, cohort, metrics, notes + server_round.notes + pictures, events)
 
     def open_round(self, state: ServerState) -> ServerRound:
         return ServerRound(self.plan, state, self.store.states, self.runtime.lent, self.runtime.proxy)
@@ -227,6 +228,13 @@ class Loop:
             stage == "G" and data == "validation" and metric == "accuracy" and value >= self.stop_at
             for _, _, stage, data, metric, value in metrics
         )
+
+
+def training_loss(round: int, answers: Sequence[Reply]) -> list[Metric]:
+    """The clients' mean loss over their local epochs, by their numbers of samples."""
+    known = [(reply.n, reply.loss) for reply in answers if math.isfinite(reply.loss)]
+    total = sum(size for size, _ in known)
+    return [(round, None, "train", "train", "loss", sum(n * loss for n, loss in known) / total)] if total else []
 
 
 def accuracy(metrics: Sequence[Metric]) -> float | None:

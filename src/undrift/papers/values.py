@@ -1,0 +1,117 @@
+"""The numbers of a run that a table shows: a metric of a stage over a window of rounds.
+
+A window is a share of the run, so that a shorter run averages the same share of its curve. A share that would be fewer than
+five evaluated rounds is widened to five, because a curve that swings has no last value. Both are reported as reductions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from undrift.evaluate import views
+
+LEAST = 5  # evaluated rounds in a window
+TAKES = ("mean", "std", "rolling_std", "rounds_until", "clients_until", "clients_below")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number of a run: what is taken of a metric of a stage over a window of the evaluated rounds.
+
+    `window`: 0 (all), the last share (0.1), or (from, to) as shares of the run. `paper` is the paper's own window in words,
+    where ours is another. Of a `take` with a target: `rounds_until` is the number of rounds until the mean reaches it (a run
+    that never does counts one more than it has), `clients_until` the mean over clients likewise, and `clients_below` the
+    share of the clients that are below it in the window (1 − ρ_ε)."""
+
+    name: str = "G"
+    stage: str = "G"
+    data: str = "global"
+    metric: str = "accuracy"
+    window: float | tuple[float, float] = 0.1
+    take: str = "mean"
+    factor: float = 100.0
+    target: float | None = None
+    neighbours: int = 10  # rounds in a rolling deviation
+    paper: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, list):
+            object.__setattr__(self, "window", tuple(self.window))
+        start, end = self.span
+        if not 0 <= start < end <= 1:
+            raise ValueError(f"{self.name}: a window is a share of the run, not {self.window}")
+        if self.take not in TAKES:
+            raise ValueError(f"{self.name}: take must be one of {', '.join(TAKES)}, not {self.take!r}")
+        if (self.target is None) != (self.take not in TAKES[3:]):
+            raise ValueError(f"{self.name}: {', '.join(TAKES[3:])} need a target, the others have none")
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From where to where, as shares of the run."""
+        if isinstance(self.window, tuple):
+            return self.window
+        return (1 - self.window, 1.0) if self.window else (0.0, 1.0)
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether the curve that results files keep is enough to compute it."""
+        return (self.stage, self.data, self.metric) == ("G", "global", "accuracy") and not self.take.startswith(
+            "clients"
+        )
+
+    def rounds(self, count: int) -> slice:
+        """The window in a run of so many evaluated rounds; at least five of them, or all."""
+        start, end = self.span
+        width = min(count, max(round(count * (end - start)), min(LEAST, count)))
+        first = count - width if end == 1 else min(round(count * start), count - width)
+        return slice(first, first + width)
+
+    def widened(self, count: int) -> int | None:
+        """The number of rounds of a window that its share alone would not have; None for a window as it should be."""
+        start, end = self.span
+        window = self.rounds(count)
+        width = window.stop - window.start
+        return width if width > max(1, round(count * (end - start))) and self.take in TAKES[:3] else None
+
+
+def measured(query: views.Query, value: Value) -> list[float] | None:
+    """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
+    curve = views.curve(query, value.stage, value.data, value.metric)
+    if not len(curve):
+        return None
+    if value.take == "clients_until":
+        return [clients_until(curve, float(value.target or 0)), 0.0]
+    if value.take == "clients_below":
+        below = views.share_below(curve, float(value.target or 0))[value.rounds(len(curve))]
+        return [float(below.mean()), float(below.std())]
+    return of_curve(curve.mean, value, curve.rounds.tolist())
+
+
+def of_curve(
+    values: Sequence[float] | np.ndarray, value: Value, rounds: Sequence[int] | None = None
+) -> list[float] | None:
+    """The same from a curve alone. `rounds`: the numbers of its rounds, if not every one was evaluated."""
+    if not len(values):
+        return None
+    window = np.asarray(values, dtype=float)[value.rounds(len(values))]
+    if value.take == "rounds_until":
+        numbers = list(rounds) if rounds is not None else list(range(len(values)))
+        reached = views.rounds_until(numbers, values, float(value.target or 0))
+        return [float(numbers[-1] + 2 if reached is None else reached), 0.0]
+    if value.take == "rolling_std":
+        rolling = views.rolling_std(window, value.neighbours)
+        return [float(rolling.mean()), float(rolling.std())] if len(rolling) else None
+    mean, std = float(window.mean()), float(window.std())
+    return [mean, std] if value.take == "mean" else [std, 0.0]
+
+
+def clients_until(curve: views.Curve, target: float) -> float:
+    """Mean number of rounds until a client reaches the target; who never does counts one more than the run has."""
+    last = int(curve.rounds[-1]) + 2
+    columns = [column for column in curve.values.T if not np.isnan(column).all()]
+    each = [views.rounds_until(curve.rounds.tolist(), column, target) for column in columns]
+    return float(np.mean([last if rounds is None else rounds for rounds in each])) if each else math.nan

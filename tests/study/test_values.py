@@ -1,0 +1,95 @@
+"""Numbers of a run: windows are shares of it, never a single last round, and every `take` can be checked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from undrift.papers import papers
+from undrift.papers import run as paper_run
+from undrift.papers.values import Value, measured, of_curve
+
+CURVE = [0.1 * n for n in range(1, 11)]
+
+
+def query(curve, clients=(None,)):
+    return lambda sql, values: [
+        (r, c, v) for r, value in enumerate(curve) for c, v in zip(clients, np.atleast_1d(value))
+    ]
+
+
+def test_a_shorter_run_averages_the_same_share():
+    value = Value(window=0.25)
+    assert value.rounds(200) == slice(150, 200)
+    assert value.rounds(40) == slice(30, 40)
+    assert Value(window=(0.0, 0.2)).rounds(100) == slice(0, 20)
+    assert Value(window=0).rounds(7) == slice(0, 7)
+
+
+def test_no_window_is_a_single_round_of_a_longer_curve():
+    value = Value(window=0.025)
+    assert value.rounds(2000) == slice(1950, 2000)
+    assert value.rounds(100) == slice(95, 100)  # its share would be two or three
+    assert (value.widened(100), value.widened(2000)) == (5, None)
+    assert Value(window=(0.0, 0.01)).rounds(100) == slice(0, 5)
+    assert value.rounds(3) == slice(0, 3)
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_every_preset_has_shares_and_says_where_they_are_not_the_papers(name):
+    preset = papers.load(name)
+    for value in preset.values:
+        every = 1 if value.stage == "G" else preset.options["evaluate_every"]
+        assert (
+            value.rounds(preset.options["rounds"] // every).stop - value.rounds(preset.options["rounds"] // every).start
+            >= 5
+        )
+        assert value.window == 0 or max(np.atleast_1d(value.window)) < 1
+    asked = papers.scaled(preset, "quick", rounds=6, seeds=1)
+    told = "\n".join(asked.reductions)
+    for value in preset.values:
+        if value.window != 0 and value.stage == "G":
+            assert f"{value.name}: 5 of 6 evaluated rounds instead of" in told
+
+
+def test_means_and_deviations_by_hand():
+    assert measured(query(CURVE), Value(window=0.5)) == pytest.approx([0.8, np.std(CURVE[5:])])
+    assert measured(query(CURVE), Value(window=(0.0, 0.5)))[0] == pytest.approx(0.3)
+    assert measured(query(CURVE), Value(window=0))[0] == pytest.approx(0.55)
+    assert measured(query(CURVE), Value(window=0.5, take="std"))[0] == pytest.approx(np.std(CURVE[5:]))
+    # every two neighbours differ by 0.1: their deviation is 0.05
+    assert measured(query(CURVE), Value(window=0, take="rolling_std", neighbours=2))[0] == pytest.approx(0.05)
+    assert measured(lambda *_: [], Value()) is None
+    assert of_curve(CURVE, Value(window=0.5)) == measured(query(CURVE), Value(window=0.5))
+
+
+def test_rounds_until_a_target():
+    assert measured(query(CURVE), Value(take="rounds_until", target=0.35, factor=1.0))[0] == 4
+    assert measured(query(CURVE), Value(take="rounds_until", target=2.0))[0] == 11  # never, in ten rounds
+    both = [[0.2, 0.9], [0.6, 0.9], [0.6, 0.9]]  # client 0 needs two rounds, client 1 one; 0.8: never (4) and one
+    assert measured(query(both, (0, 1)), Value(take="clients_until", target=0.5, factor=1.0))[0] == 1.5
+    assert measured(query(both, (0, 1)), Value(take="clients_until", target=0.8, factor=1.0))[0] == 2.5
+    assert measured(query(both, (0, 1)), Value(window=0, take="clients_below", target=0.5))[0] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"window": 10}, "share of the run"),
+        ({"window": (0.5, 0.2)}, "share of the run"),
+        ({"take": "median"}, "take must be"),
+        ({"take": "rounds_until"}, "need a target"),
+        ({"target": 0.5}, "need a target"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(wrong, why):
+    with pytest.raises(ValueError, match=why):
+        Value(**wrong)
+
+
+def test_a_results_line_is_read_with_the_windows_of_today():
+    """The last round is 0.2, the last quarter 0.6: the order of methods must not hang on one round."""
+    preset = papers.load("bound/table1")
+    row = {"curve": [0.5] * 30 + [0.6] * 9 + [0.2], "values": {"G": [0.2, 0.0]}}
+    value = preset.values[0]
+    assert paper_run.recomputed(preset, row) == {value.name: pytest.approx([0.56, 0.12])}
