@@ -1,22 +1,25 @@
 """CPU time of a method on a worker, relative to FedAvg, on workload (b) of `undrift bench`, beside the counted passes.
 
-    UNDRIFT_DATA=FOLDER python benchmarks/costs.py [METHOD …] [--pairs 6]
+    UNDRIFT_DATA=FOLDER python benchmarks/costs.py [METHOD …] [--pairs 6] [--results docs/results/costs.jsonl]
 
 A client of 250 samples repeats its second round, in turn with FedAvg's, in one process on one thread like a worker. Four
 small clients complete the cohort. Each ratio is to the mean of the FedAvg rounds before and after; the median ratio is
 printed, and `fedavg` relative to itself shows the noise. A method without a hook at the client does exactly FedAvg's work
 on the worker, so it is not measured. Server time is one aggregation of five models. Exits with 1 if a method is above its
-limit.
+limit. `--results` replaces the lines of the measured methods in a file, which docs/results/costs.md is rendered from.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import statistics
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +35,7 @@ from undrift.experiment.setup import prepare
 from undrift.experiment.tables import text_table
 from undrift.federation.federation import Federation
 from undrift.methods.published import PUBLISHED
+from undrift.papers.run import machine
 from undrift.round.client import serve
 from undrift.store.run_store import RunStore
 
@@ -88,48 +92,79 @@ def ratios(plain: SecondRound, other: SecondRound, pairs: int) -> list[float]:
     return found
 
 
-def passes(costs: Costs, epochs: int) -> str:
-    return f"{costs.passes + epochs * costs.passes_per_epoch:g}"
+def passes(costs: Costs, epochs: int) -> float:
+    return costs.passes + epochs * costs.passes_per_epoch
+
+
+def table(lines: list[dict[str, Any]]) -> list[list[str]]:
+    """One row per method."""
+    rows = [["method", "CPU time", "quartiles", "pairs", "limit", "passes", "server s"]]
+    for line in lines:
+        if "as" in line or "refused" in line:
+            rows.append([line["method"], f"as {line['as']}" if "as" in line else "refused", "", "", "", "", ""])
+            continue
+        low, high = line.get("quartiles", (0, 0))
+        work = ["1", "the same work", ""] if line.get("same_work") else [
+            f"{line['cpu_ratio']:.3f}", f"{low:.3f}–{high:.3f}", str(line["pairs"]),
+        ]  # fmt: skip
+        limit = f"{line['limit']:.2f}" if "limit" in line else ""
+        rows.append([line["method"], *work, limit, f"{line['passes']:g}", f"{line['server_seconds']:.2f}"])
+    return rows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("methods", nargs="*", help="methods to measure [all]")
     parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--results", type=Path, help="keep the numbers in this file")
     given = parser.parse_args()
     torch.set_num_threads(1)
     works, data = all_works()
     work = works["b"]
     plain = {epochs: SecondRound(work, "fedavg", epochs) for epochs in (1, 2)}
-    table = [["method", "CPU time", "quartiles", "pairs", "limit", "passes", "server s"]]
+    lines: list[dict[str, Any]] = []
     above = []
     for name in given.methods or [*PUBLISHED, "sampling.flood", "weighting.flood"]:
         if name in SAME and not given.methods:
-            table.append([name, f"as {SAME[name]}", "", "", "", "", ""])
+            lines.append({"method": name, "as": SAME[name]})
             continue
         epochs, limit = EPOCHS.get(name, 1), LIMITS.get(name)
         try:
             other = SecondRound(work, name, epochs)
         except BadRequest as refused:
             print(f"{name}: {refused}", file=sys.stderr)
-            table.append([name, "refused", "", "", "", "", ""])
+            lines.append({"method": name, "refused": str(refused)})
             continue
         if other.plain and name != "fedavg":
-            table.append([name, "1", "the same work", "", "", "0", f"{other.server:.2f}"])
+            lines.append({"method": name, "cpu_ratio": 1.0, "same_work": True, "passes": 0.0,
+                          "server_seconds": round(other.server, 2)})  # fmt: skip
             continue
         found = ratios(plain[epochs], other, given.pairs * (CAREFUL if limit else 1))
         low, middle, high = statistics.quantiles(found, n=4)
         above += [name] if limit and middle > limit else []
-        table.append([name, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", str(len(found)), f"{limit:.2f}" if limit else "",
-                      passes(count(name), epochs), f"{other.server:.2f}"])  # fmt: skip
-        print(*table[-1], file=sys.stderr, flush=True)
+        lines.append({"method": name, "cpu_ratio": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)],
+                      "pairs": len(found), **({"limit": limit} if limit else {}), "passes": passes(count(name), epochs),
+                      "server_seconds": round(other.server, 2)})  # fmt: skip
+        print(*table(lines[-1:])[1], file=sys.stderr, flush=True)
         del other
         gc.collect()
+    usual = plain[1].seconds()
     print(f"one client of {SAMPLES} samples ({data}), CNN, batch {work.batch}, one epoch (fedrep two); FedAvg "
-          f"{plain[1].seconds():.2f} s of CPU time\n\n{text_table(table)}")  # fmt: skip
+          f"{usual:.2f} s of CPU time\n\n{text_table(table(lines))}")  # fmt: skip
+    if given.results:
+        keep(given.results, lines, usual)
     for name in above:
         print(f"{name} is above its limit", file=sys.stderr)
     return 1 if above else 0
+
+
+def keep(file: Path, lines: list[dict[str, Any]], usual: float) -> None:
+    """Replace the lines of these methods in a results file, with machine and date."""
+    about = {"fedavg_seconds": round(usual, 2), "machine": machine(), "date": time.strftime("%Y-%m-%d")}
+    new = {line["method"]: {**line, **about} for line in lines}
+    before = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    kept = [new.pop(line["method"], line) for line in before] + list(new.values())
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
 if __name__ == "__main__":

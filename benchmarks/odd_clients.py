@@ -1,11 +1,12 @@
 """The weights that every weighting rule and every control gives to unusual clients, for the same models.
 
-    python benchmarks/odd_clients.py [--seeds 5] [--html FILE]
+    python benchmarks/odd_clients.py [--seeds 5] [--html FILE] [--results docs/results/odd-clients.jsonl]
 
 Digits, eleven clients: six ordinary ones of 60 samples, one whose labels are all wrong (y + 1), one with a single
 sample, one with ten times the data, one with two labels in five wrong, one with a single class. The models come from
 plain averaging with uniform weights. Every rule is applied once, in the first round and after twenty rounds, to the same
 received and the same trained models. The table shows the weight relative to the uniform one: 1 is 1/11.
+`--results` keeps a line per moment, rule and seed, which docs/results/odd-clients.md is rendered from.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +32,7 @@ from undrift.experiment.setup import prepare
 from undrift.federation.federation import Federation
 from undrift.federation.images import stored
 from undrift.methods import weighting
+from undrift.papers.run import machine
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
@@ -97,17 +100,46 @@ def weights(rule: str, federation: Federation, server_state: ServerState, seed: 
     }
 
 
-def measured(seeds: int) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """(when, rule, {kind: weight relative to the uniform one}), means over seeds."""
+def measured(seeds: int) -> Iterator[dict[str, Any]]:
+    """A line per moment, rule and seed: the weight of every kind of client relative to the uniform one."""
     federations = [odd_federation(seed) for seed in range(seeds)]
     for when, rounds in WHEN.items():
         server_states = [start(federation, rounds, seed) for seed, federation in enumerate(federations)]
         for rule in RULES:
-            given = [weights(rule, *pair, seed) for seed, pair in enumerate(zip(federations, server_states))]
-            yield when, rule, {
-                kind: len(OWNERS) * float(np.mean([p[k] for p in given for k in range(len(OWNERS)) if OWNERS[k] == kind]))
-                for kind in KINDS
-            }  # fmt: skip
+            for seed, pair in enumerate(zip(federations, server_states)):
+                given = weights(rule, *pair, seed)
+                shares = {kind: [given[k] for k in range(len(OWNERS)) if OWNERS[k] == kind] for kind in KINDS}
+                relative = {kind: round(len(OWNERS) * float(np.mean(each)), 5) for kind, each in shares.items()}
+                yield {"when": when, "rule": rule, "seed": seed, "weights": relative}
+
+
+def means(lines: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, float]]]:
+    """(when, rule, {kind: weight}), means over seeds, in the order of the lines."""
+    cells: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for line in lines:
+        cells.setdefault((line["when"], line["rule"]), []).append(line["weights"])
+    return [
+        (*cell, {kind: float(np.mean([one[kind] for one in each])) for kind in KINDS}) for cell, each in cells.items()
+    ]
+
+
+def tables(lines: list[dict[str, Any]]) -> str:
+    """A table per moment, and the share of a client whose loss is R times the others'."""
+    text = ""
+    for when in WHEN:
+        text += f"\n### {when.capitalize()}\n\n| rule | {' | '.join(KINDS)} |\n|---|{'---:|' * len(KINDS)}\n"
+        for at, rule, row in means(lines):
+            if at == when:
+                text += f"| `{rule}` | {' | '.join(f'{row[kind]:.2f}' for kind in KINDS)} |\n"
+    return text
+
+
+def outlier_table() -> str:
+    rows = [f"| m | R | {' | '.join(f'`{rule}`' for rule in OUTLIER)} |", f"|---:|---:|{'---:|' * len(OUTLIER)}"]
+    for m, R in ((2, 10), (3, 10), (5, 2), (5, 10), (5, 100), (20, 10), (20, 100)):
+        shares = [outlier(part, m, R) for part in OUTLIER.values()]
+        rows.append(f"| {m} | {R} | {' | '.join(f'{share:.4f}' for share in shares)} |")
+    return "\n".join(rows)
 
 
 def start(federation: Federation, rounds: int, seed: int) -> ServerState:
@@ -130,21 +162,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--html", type=Path, help="write the figure here")
+    parser.add_argument("--results", type=Path, help="keep the numbers in this file")
     given = parser.parse_args()
     began, found = time.monotonic(), list(measured(given.seeds))
-    for when in WHEN:
-        print(f"\n### {when.capitalize()}\n\n| rule | {' | '.join(KINDS)} |\n|---|{'---:|' * len(KINDS)}")
-        for at, rule, row in found:
-            if at == when:
-                print(f"| `{rule}` | {' | '.join(f'{row[kind]:.2f}' for kind in KINDS)} |")
-    print("\n### One loss R times the others: the share of that client\n")
-    print(f"| m | R | {' | '.join(f'`{rule}`' for rule in OUTLIER)} |\n|---:|---:|{'---:|' * len(OUTLIER)}")
-    for m, R in ((2, 10), (3, 10), (5, 2), (5, 10), (5, 100), (20, 10), (20, 100)):
-        shares = [outlier(part, m, R) for part in OUTLIER.values()]
-        print(f"| {m} | {R} | {' | '.join(f'{share:.4f}' for share in shares)} |")
+    print(tables(found))
+    print(f"\n### One loss R times the others: the share of that client\n\n{outlier_table()}")
+    if given.results:
+        about = {"machine": machine(), "date": time.strftime("%Y-%m-%d")}
+        given.results.write_text("".join(json.dumps({**line, **about}) + "\n" for line in found))
     print(f"\n{given.seeds} seeds, {time.monotonic() - began:.0f} s")
     if given.html:
-        figure(found, given.html)
+        figure(means(found), given.html)
 
 
 def figure(found: list[tuple[str, str, dict[str, float]]], path: Path) -> None:

@@ -113,18 +113,24 @@ def table(rows: list[dict]) -> str:
     return markdown_table(out)
 
 
-def within_seeds(rows: list[dict]) -> str:
-    """A rule minus size weights on the same seed, lowest … highest; bold if all seeds agree on the better one by a point."""
-    found, others = by_cell(rows), [rule for rule in RULES if rule not in ("fedavg", "flood")]
+def against_size(rows: list[dict]) -> str:
+    """A rule minus size weights on the same seeds with its 95 % interval; bold if it is distinguished from zero, corrected
+    for the number of rules in the line."""
+    from undrift.study.verdict import Question, shown, verdicts
+
+    found, others = by_cell(rows), [rule for rule in RULES if rule != "fedavg"]
     out = [["trouble", "broken", *others]]
     for trouble, share in lines(found):
-        plain, text = found[trouble, share, "fedavg"], []
+        plain, questions = found[trouble, share, "fedavg"], []
         for rule in others:
             seeds = found[trouble, share, rule]
-            gaps = sorted(seeds[seed] - plain[seed] for seed in seeds.keys() & plain.keys())
-            cell = f"{gaps[0]:+.1f} … {gaps[-1]:+.1f}"
-            text.append(f"**{cell}**" if gaps[0] > 1 or gaps[-1] < -1 else cell)
-        out.append([trouble, f"{100 * share:.0f} %", *text])
+            questions.append(
+                Question(rule, [seeds[seed] - plain[seed] for seed in sorted(seeds.keys() & plain.keys())])
+            )
+        cells = [(shown(verdict), verdict.outcome) for verdict in verdicts(questions)]
+        out.append(
+            [trouble, f"{100 * share:.0f} %", *(f"**{text}**" if said != "open" else text for text, said in cells)]
+        )
     return markdown_table(out)
 
 
@@ -174,7 +180,7 @@ def main() -> None:
              f"{', '.join(f'{k} {v}' for k, v in options.items() if k != 'data')}. "
              f"`python benchmarks/who_survives.py --rounds {given.rounds} --seeds {given.seeds}`, "
              f"{time.strftime('%Y-%m-%d')}, two cores, CPU, {sum(r['seconds'] for r in rows) / 2:.0f} s.")  # fmt: skip
-    text = f"{table(rows)}\n\n{about}\n\n{within_seeds(rows)}"
+    text = f"{table(rows)}\n\n{about}\n\n{against_size(rows)}"
     (RESULTS / f"who-survives-{data}.table.md").write_text(text + "\n")
     page = ROOT / "runs" / "who-survives.html"
     page.parent.mkdir(exist_ok=True)

@@ -169,3 +169,19 @@ def test_a_client_without_a_test_slice_is_left_out_of_acc_l_and_counted():
     result = ud.run("fedavg", federation, model=lambda: small_network(5, 3), rounds=1, out=False, cohort=1.0)
     assert result.summary["stages"]["L1"]["without_slice"] == 1
     assert result.summary["stages"]["L1"]["clients"] == 2
+
+
+def test_the_training_loss_is_recorded_as_a_curve():
+    """One row per round: the clients' losses during local training, by their numbers of samples, as the notes have them."""
+    import json
+
+    federation = ud.federate("digits", "dirichlet(0.5)", clients=4, seed=0)
+    run = ud.run("fedavg", federation, rounds=2, cohort=1.0, model="mlp(8)", out=False)
+    curve = run.rows("SELECT round, client, value FROM metrics WHERE stage='train' AND data='train' AND metric='loss'")
+    assert [(round, client) for round, client, _ in curve] == [(0, None), (1, None)]
+    for round, _, value in curve:
+        noted = run.rows("SELECT client, value FROM notes WHERE name='loss' AND round=?", (round,))
+        by_hand = sum(int(federation.sizes[client]) * json.loads(loss) for client, loss in noted) / sum(
+            federation.sizes
+        )
+        assert value == pytest.approx(float(by_hand))

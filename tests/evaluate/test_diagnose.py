@@ -90,6 +90,16 @@ def test_elementwise_and_server_work_are_counted_apart(tiny):
     assert server["fedavgm"] > server["fedavg"]
 
 
+def test_fedmas_matching_is_counted_at_the_server(tiny):
+    """5-8-3, four clients: three are matched to the reference in the hidden layer, whose 8 units have 5 weights and a bias.
+    The distances are one product of 8 × 6 by 6 × 8 (2·8·6·8 operations), the assignment 8³."""
+    run = run_parts("fedma", tiny, diagnose="cost", rounds=1)
+    assert numbers(run, "server_products")[0, None] == 3 * 2 * 8 * 6 * 8
+    assert numbers(run, "server_assignments")[0, None] == 3 * 8**3
+    plain = run_parts("fedavg", tiny, diagnose="cost", rounds=1)
+    assert numbers(plain, "server_products")[0, None] == numbers(plain, "server_assignments")[0, None] == 0
+
+
 def test_only_a_diagnostic_that_counts_the_server_slows_it_down():
     assert NAMES["cost"].counts_the_server
     with counter([NAMES["drift"](), NAMES["gradients"]()]) as nothing:

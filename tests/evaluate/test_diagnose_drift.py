@@ -81,6 +81,7 @@ def test_with_everybody_and_size_weights_epsilon_is_zero_and_alignment_one(tiny)
     run = run_parts("fedavg", tiny, diagnose="gradients", rounds=1)
     assert numbers(run, "cohort_gap")[0, None] == pytest.approx(0, abs=1e-9)
     assert numbers(run, "alignment")[0, None] == pytest.approx(1)
+    assert numbers(run, "alignment_cosine")[0, None] == pytest.approx(1)
     other = run_parts("fedavg-uniform", tiny, diagnose="gradients", rounds=1)
     assert numbers(other, "cohort_gap")[0, None] > 1e-4
 
@@ -91,6 +92,7 @@ def test_epsilon_and_alignment_by_hand_when_one_of_two_takes_part():
                     **{**STEP, "cohort": None})  # fmt: skip
     assert numbers(run, "cohort_gap")[0, None] == pytest.approx(2.5)
     assert numbers(run, "alignment")[0, None] == pytest.approx(6 / 3.5)
+    assert numbers(run, "alignment_cosine")[0, None] == pytest.approx(1)  # both gradients point the same way
 
 
 class Own(nn.Module):

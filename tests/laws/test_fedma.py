@@ -9,7 +9,7 @@ from undrift import models
 from undrift.core.errors import BadRequest
 from undrift.core.vector import Flat
 from undrift.methods import combine
-from undrift.methods.combine.fedma import aligned, chain, permute
+from undrift.methods.combine.fedma import aligned, assignment, chain, permute
 from undrift.testing import run_parts
 
 
@@ -72,7 +72,7 @@ def test_the_mean_of_permuted_copies_is_the_one_network(server, replies, planned
 
 
 @pytest.mark.parametrize("variant", ["matching", "fednolowe"])
-def test_class_rows_are_never_permuted(server, replies, planned, variant):
+def test_class_rows_are_permuted_only_by_the_authors_script(server, replies, planned, variant):
     flat = network("mlp", (6,))
     layout = flat.layout
     head = layout.entry(f"{layout.head}.weight")
@@ -81,7 +81,16 @@ def test_class_rows_are_never_permuted(server, replies, planned, variant):
     window = server(plan=planned(layout=layout), vector=flat.vector)
     cohort = replies(2, vectors=[flat.vector, turned], sent=[flat.vector] * 2)
     out = combine.fedma(variant).combine(window, cohort, [0.5, 0.5])
-    assert torch.allclose(out[head.place], (flat.vector[head.place] + turned[head.place]) / 2)
+    mean = (flat.vector[head.place] + turned[head.place]) / 2
+    assert torch.allclose(out[head.place], mean if variant == "matching" else flat.vector[head.place])
+
+
+def test_plain_and_squared_distance_can_assign_differently():
+    """Own (0, 0), (1, ½); reference (1, ½), (2, 0). In order the distances are √1.25 twice, crossed 0 and 2: the plain sum is
+    smaller crossed (2 < 2.24), the squared one in order (2.5 < 4)."""
+    own, reference = torch.tensor([[0.0, 0.0], [1.0, 0.5]]), torch.tensor([[1.0, 0.5], [2.0, 0.0]])
+    assert assignment(own, reference, plain=True).tolist() == [1, 0]
+    assert assignment(own, reference).tolist() == [0, 1]
 
 
 def test_clients_near_the_reference_keep_their_order(tiny):

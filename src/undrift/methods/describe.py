@@ -94,7 +94,7 @@ def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[st
         "needs_proxy": any("proxy" in part.needs for part in brings),
         "costs": None,
         "laws": sorted({evidence.laws(key) for key in keys}),
-        "findings": [asdict(finding) for finding in evidence.FINDINGS.get(text, ())],
+        "findings": [asdict(finding) for finding in evidence.findings(text)],
         "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
     }
 

@@ -1,13 +1,17 @@
 """The evidence for a method: the tests that state its laws, and the results of its controls where they were measured.
 
-Both are written by hand, because neither can be computed. A test checks that the files exist and mention the part. A
-finding is one sentence with the setting in which it was measured: another federation may give another result. A method
-without a finding has not been measured, and `undrift methods` says so.
+Which tests belong to a part is written by hand, and a test checks that the files exist and mention the part. Findings are
+rendered from the result files of docs/results into `findings.json`, which the wheel has. A finding is one sentence with its
+interval, its seeds and its setting: another federation may give another result. A method without a finding has not been
+measured, and `undrift methods` says so.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 
 PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of FedAvg
 
@@ -29,43 +33,18 @@ def laws(part: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """A result of the controls, and the setting in which it was measured."""
+    """A result, and the setting in which it was measured."""
 
     sentence: str
     where: str
 
 
-SPREAD = "digits, Dirichlet(0.1), 30 % wrong labels, three seeds: docs/results/controls.md"
-GATHERED = "digits, wrong labels gathered at large clients, one to three seeds: docs/results/README.md"
-AT_PAPER_SCALE = "MNIST at the paper's scale, {}: docs/results/README.md"
+def findings(method: str) -> tuple[Finding, ...]:
+    """What the results say about a method; empty if it was not measured."""
+    return tuple(Finding(**finding) for finding in shipped().get(method, ()))
 
-FINDINGS = {
-    "flood": (
-        Finding(
-            "with sample weights divided by their batch mean it cannot be distinguished from FedAvg; as published "
-            "the run falls as far as with the same mean weight and no selection, as with a larger learning rate",
-            SPREAD,
-        ),
-    ),
-    "fedbss": (
-        Finding(
-            "above uniform FedAvg, but not distinguished from a random order, nor from leaving the biased samples out",
-            SPREAD,
-        ),
-    ),
-    "bound": (
-        Finding("not distinguished from its own weights permuted among the clients, nor from uniform weights", SPREAD),
-        Finding(
-            "above uniform weights and above its own weights given to other clients; 1/mean loss does as well", GATHERED
-        ),
-        Finding(
-            "reproduces; of 22 points above size weights uniform weights have 19, and swing more",
-            AT_PAPER_SCALE.format("one seed"),
-        ),
-    ),
-    "fednolowe": (
-        Finding("not distinguished from uniform weights, nor from its tilt reversed", SPREAD),
-        Finding("above size weights in each seed, below uniform ones in each", AT_PAPER_SCALE.format("three seeds")),
-    ),
-    "fliu": (Finding("not distinguished from γ shuffled among the clients", SPREAD),),
-}
+
+@functools.cache
+def shipped() -> dict[str, list[dict[str, str]]]:
+    """All findings, as `docs/results/run tables` rendered them from the result files."""
+    return dict(json.loads((files("undrift.methods") / "findings.json").read_text()))

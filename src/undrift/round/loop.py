@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from undrift.core.streams import numpy_stream, system_stream
-from undrift.evaluate.diagnose import RoundView, counter, observe_round
+from undrift.evaluate.diagnose import RoundView, ServerWork, counter, observe_round
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
@@ -160,7 +160,9 @@ class Loop:
         self.store.forget_rows(state, after)
         self.clock.lap("aggregation")
         view = (
-            self.view(server_round, after, orders, answers, counted.numbers if counted else 0) if diagnostics else None
+            self.view(server_round, after, orders, answers, counted.work if counted else ServerWork())
+            if diagnostics
+            else None
         )
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
@@ -199,7 +201,7 @@ class Loop:
         after: ServerState,
         orders: Sequence[Order],
         answers: Sequence[Reply],
-        written: int,
+        server_work: ServerWork,
     ) -> RoundView:
         """An evaluated round for the diagnostics. Vectors are copied: an engine may reuse their memory while the round
         is evaluated."""
@@ -219,7 +221,7 @@ class Loop:
             copies,
             weights,
             lambda client: next_round.messages_for(broadcasts(), client),
-            written,
+            server_work,
         )
 
     def reached(self, metrics: Sequence[Metric]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from undrift.core import text
 from undrift.core.errors import BadRequest
-from undrift.evaluate.diagnose.base import Diagnostic, Findings, RoundView, counter, observe_round
+from undrift.evaluate.diagnose.base import Diagnostic, Findings, RoundView, ServerWork, counter, observe_round
 from undrift.evaluate.diagnose.bound import Bound
 from undrift.evaluate.diagnose.confusion import Confusion
 from undrift.evaluate.diagnose.cost import Cost
@@ -20,7 +20,7 @@ from undrift.evaluate.diagnose.landscape import Landscape
 from undrift.evaluate.diagnose.objective import Objective
 from undrift.evaluate.diagnose.ood import Ood
 
-__all__ = ["NAMES", "Diagnostic", "Findings", "RoundView", "counter", "named", "observe_round"]
+__all__ = ["NAMES", "Diagnostic", "Findings", "RoundView", "ServerWork", "counter", "named", "observe_round"]
 
 NAMES: dict[str, type[Diagnostic]] = {
     one.name: one

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class ServerWork:
+    """What the server does between the answers and the next model."""
+
+    numbers: int = 0  # written by elementwise operations
+    products: int = 0  # operations of matrix products
+    assignments: int = 0  # n³ per assignment of n units
+
+
+@dataclass(frozen=True)
 class RoundView:
     """A finished round. θ^t is `before.vector`; the evaluated model after it is `after.evaluated`."""
 
@@ -36,7 +45,7 @@ class RoundView:
     answers: Sequence[Reply]  # that passed quarantine
     weights: dict[int, float]  # by client, those the mean was taken with
     messages_for: Callable[[int], dict[str, dict[str, Any]]]  # what a client would get with `after`
-    written: int = 0  # numbers that the server wrote on its way from the answers to `after`, where a diagnostic counts
+    server_work: ServerWork = ServerWork()  # from the answers to `after`, where a diagnostic counts it
 
     @property
     def plan(self) -> Plan:
@@ -82,7 +91,7 @@ class Diagnostic:
 
     name = ""
     at_the_end = False  # only after the last round
-    counts_the_server = False  # wants to know `RoundView.written`, which slows the server down
+    counts_the_server = False  # wants to know `RoundView.server_work`, which slows the server down
 
     def check(self, runtime: Runtime) -> None:
         """Refuse with a sentence what cannot be done in this run."""

@@ -5,7 +5,8 @@
                   scoring passes); their sum under no client. It sees nothing elementwise
     elementwise   of a participant: numbers written by everything else, such as a proximal term, activations and SGD's
                   own arithmetic (its fused kernel counts once per number); their sum under no client
-    server        numbers written at the server between the answers and the next model
+    server        numbers written at the server between the answers and the next model; `server_products` are the operations
+                  of its matrix products, and `server_assignments` n³ for every assignment of n units (FedMA's matching)
     bytes_up      what the client sent: its model without private entries (as upload parts pack it), integer buffers, messages
     bytes_down    what it was sent
 
@@ -52,7 +53,9 @@ class Cost(Diagnostic):
                 sums[metric] += value
         for metric, value in sums.items():
             found.number(metric, value)
-        found.number("server", view.written)
+        found.number("server", view.server_work.numbers)
+        found.number("server_products", view.server_work.products)
+        found.number("server_assignments", view.server_work.assignments)
 
     def work(self, runtime: Runtime, order: Order) -> dict[str, Any]:
         from torch.utils.flop_counter import FlopCounterMode

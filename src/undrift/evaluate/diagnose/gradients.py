@@ -6,6 +6,7 @@
     sample_weight_min, max  the smallest and the largest weight of a sample
     cohort_gap              ε: ‖Σ p_k ∇L_k − ∇F‖ over the cohort, p the round's weights
     alignment               ⟨Σ p_k ∇L_k, ∇F⟩ / ‖∇F‖², what FedNolowe's theorem needs
+    alignment_cosine        cos(Σ p_k ∇L_k, ∇F): the same without the lengths
     alignment_code          mean_k cos(g_k, Σ p_j g_j), what its code computes: one training batch of every client at its
                             *trained* model. Five orthogonal gradients of equal norm give 1/√5
 
@@ -74,6 +75,8 @@ class Gradients(Diagnostic):
             found.number("cohort_gap", (mixed - F).norm())
         if gaps and norm > 0:
             found.number("alignment", (mixed @ F).item() / norm)
+            if (length := mixed.norm().item()) > 0:
+                found.number("alignment_cosine", (mixed @ F).item() / length / norm**0.5)
         self.as_the_code_does(view, found, ask)
 
     def as_the_code_does(self, view: RoundView, found: Findings, ask: Ask) -> None:

@@ -15,8 +15,8 @@ process, may grow layers and retrains after each layer. This is its matching ste
 common model hardly ever change order, so expect plain averaging then.
 
 `variant="fednolowe"` is what FedNolowe's code calls FedMA: rows of every weight are matched to the first client's, each
-tensor by itself. Biases, norms and the input side stay as they are. (That code does not always skip the head. This
-does.)
+tensor by itself, by the plain (not the squared) distance. Biases, norms and the input side stay as they are, and the rows of
+the head are matched too, which may exchange classes. This is the authors' script, not a remedy.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Literal
 import torch
 
 from undrift.contract.parts import Combine, Plan, Problem, Replies, Server, server_sum
+from undrift.core.assign import assign
 from undrift.core.vector import Entry, Layout
 
 DENSE = ("Linear", "Conv1d", "Conv2d", "Conv3d")
@@ -141,12 +142,12 @@ def aligned(layout: Layout, vector: torch.Tensor, reference: torch.Tensor) -> tu
 
 
 def rowwise(layout: Layout, vector: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """FedNolowe's routine: match the rows of each weight separately."""
+    """FedNolowe's routine: match the rows of each weight separately, by plain distance, the head's included."""
     out, moved = vector.clone(), 0
     for entry in layout.entries:
-        if entry.kind == "parameter" and len(entry.shape) > 1 and entry.module != layout.head:
+        if entry.kind == "parameter" and len(entry.shape) > 1:
             own, other = (v[entry.place].view(entry.shape[0], -1) for v in (out, reference))
-            order = assignment(own, other)
+            order = assignment(own, other, plain=True)
             moved += int((order != torch.arange(len(order))).sum())
             permute(out, entry, 0, order)
     return out, moved
@@ -158,13 +159,12 @@ def rows(vector: torch.Tensor, layer: Layer) -> torch.Tensor:
     return torch.cat(own, 1)
 
 
-def assignment(own: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """order[j] is the unit that moves to position j of the reference."""
-    from scipy.optimize import linear_sum_assignment  # takes 0.7 s, and a site starts a process per message
-
+def assignment(own: torch.Tensor, reference: torch.Tensor, plain: bool = False) -> torch.Tensor:
+    """order[j] is the unit that moves to position j of the reference, by squared or by `plain` distance."""
     a, b = own.double(), reference.double()
     cost = b.square().sum(1)[:, None] + a.square().sum(1)[None, :] - 2 * b @ a.T
-    return torch.from_numpy(linear_sum_assignment(cost.numpy())[1])
+    order: torch.Tensor = assign(cost.clamp(min=0).sqrt() if plain else cost)
+    return order
 
 
 def permute(vector: torch.Tensor, entry: Entry, dim: int, order: torch.Tensor) -> None:

@@ -1,0 +1,273 @@
+"""Render everything that is said about results from the result files: `docs/results/run tables`.
+
+    python docs/results/render.py           # write the pages, README's results and the findings of `undrift methods`
+    python docs/results/render.py --check   # say which of them are not what the files give
+    python docs/results/render.py --pages   # also the HTML page of every preset's results
+
+A template is a page with expressions between double braces. The expressions are Python: `R("bound-table1")` is a results
+file, whose methods (`src/undrift/papers/sentences.py`) give numbers with their seeds and clauses with their intervals. The
+verdict chooses the words, so nothing here says who is ahead.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent
+ROOT = RESULTS.parents[1]
+TEMPLATES = RESULTS / "templates"
+WIDTH = 120
+BEGIN, END = "<!-- results: rendered by docs/results/run tables -->", "<!-- end of results -->"
+NOT_PRESETS = ("who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients")
+WEIGHTS = ["fedavg", "uniform", "bound", "fednolowe"]
+ROBUST = ["median", "trimmed", "krum", "geomedian", "normbound"]
+RULES = {
+    "WEIGHTS": WEIGHTS, "ROBUST": ROBUST, "AVERAGING": [*WEIGHTS, "normbound"], "WITHOUT_FLOOD": [*WEIGHTS, *ROBUST],
+}  # fmt: skip
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+
+def presets(folder: Path) -> list[str]:
+    """The files of `undrift paper run`."""
+    return [file.stem for file in sorted(folder.glob("*.jsonl")) if file.stem not in NOT_PRESETS]
+
+
+class Namespace:
+    """What the templates can use, over the result files of a folder."""
+
+    def __init__(self, folder: Path = RESULTS) -> None:
+        from undrift.papers import sentences
+
+        self.folder, self.sentences = folder, sentences
+        self.R = functools.cache(self.results)
+
+    def results(self, name: str) -> Any:
+        file = self.folder / f"{name}.jsonl"
+        if name in ("controls", "demo"):
+            return self.sentences.of_comparison(file)
+        if name.startswith("who-survives"):
+            key = lambda row: (row["rule"], f"{row['trouble']} {100 * row['share']:.0f} %")  # noqa: E731
+            return self.sentences.of_lines(file, key, "accuracy", 100.0)
+        return self.sentences.of_preset(file)
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        return self.sentences.read_lines(self.folder / f"{name}.jsonl")
+
+    def about(self, name: str) -> str:
+        """Data, scale, rounds and seeds of a preset's results."""
+        found = self.R(name)
+        first = found.lines[0]
+        rounds = self.sentences.ranges([line["rounds"] for line in found.lines], 0)
+        scale = "at the paper's scale" if first["scale"] == "paper" else "quick scale"
+        return f"{first['options']['data']}, {scale}, {rounds} rounds, {found.seeds()}"
+
+    def where(self, name: str) -> str:
+        return f"{self.about(name)}: docs/results/{name}.jsonl"
+
+    def study(self, name: str, study: str) -> str:
+        """The table of a comparison, as the command prints it."""
+        from undrift.experiment.tables import text_table
+        from undrift.study.standings import results_table
+
+        rows = [line for line in self.lines(name) if line["study"] == study]
+        return text_table([line[:-1] for line in results_table(rows)])
+
+    def concluded(self, name: str, study: str) -> str:
+        """The sentence that `undrift compare` gives for a study."""
+        from undrift.study.conclusion import conclusion
+
+        return conclusion([line for line in self.lines(name) if line["study"] == study]).sentence
+
+    def command(self, name: str, study: str) -> str:
+        return next(line["command"] for line in self.lines(name) if line["study"] == study)
+
+    def made(self, name: str) -> str:
+        """Machine and days of a file."""
+        lines = self.lines(name)
+        machines = sorted({line["machine"] for line in lines if "machine" in line})
+        days = sorted({line["date"] for line in lines if "date" in line})
+        return "; ".join([*machines, " to ".join(dict.fromkeys((days[0], days[-1])))] if days else machines)
+
+    def survival_tables(self, which: str) -> str:
+        import who_survives
+
+        rows = self.lines("who-survives-fashion-mnist")
+        return who_survives.table(rows) if which == "levels" else who_survives.against_size(rows)
+
+    def cost_table(self) -> str:
+        import costs
+
+        from undrift.experiment.tables import text_table
+
+        return text_table(costs.table(self.lines("costs")))
+
+    def cost(self, method: str) -> dict[str, Any]:
+        return next(line for line in self.lines("costs") if line["method"] == method)
+
+    def odd_tables(self) -> str:
+        import odd_clients
+
+        return odd_clients.tables(self.lines("odd-clients")).strip()
+
+    def outlier_table(self) -> str:
+        import odd_clients
+
+        return odd_clients.outlier_table()
+
+    def odd(self, rule: str, kind: str, when: str = "after 20 rounds") -> str:
+        """Mean weight of a kind of client under a rule, relative to the uniform one."""
+        found = [
+            line["weights"][kind] for line in self.lines("odd-clients") if (line["when"], line["rule"]) == (when, rule)
+        ]
+        return f"{sum(found) / len(found):.2f}"
+
+    def odd_verdict(self, rule: str, kind: str, other: str, when: str = "after 20 rounds") -> str:
+        """`more than`, `less than`, or `not distinguishably other than`: two kinds of clients under one rule, over seeds."""
+        from undrift.study.verdict import Question, verdicts
+
+        lines = [line for line in self.lines("odd-clients") if (line["when"], line["rule"]) == (when, rule)]
+        gaps = [line["weights"][kind] - line["weights"][other] for line in lines]
+        outcome = verdicts([Question("", gaps)])[0].outcome
+        return {"true": "more than", "false": "less than", "open": "not distinguishably other than"}[outcome]
+
+    def controls(self) -> str:
+        """A section per remedy: what comes out, the command, the table."""
+        parts = []
+        for study in dict.fromkeys(line["study"] for line in self.lines("controls")):
+            found = self.R("controls")
+            value = "L1 Acc(L)" if study == "fliu" else "G"
+            others = [row for row in found.rows if row != study and (row, study, 0) in found.values["G"]]
+            said = found.group(others, study, study, value)
+            what = "accuracy on own data on receipt (L1)" if study == "fliu" else "accuracy of the global model (G)"
+            command = self.command("controls", study).replace(" --data", " \\\n  --data")
+            parts.append(f"## {study}\n\nBy {what}, with the differences in the order named: {said}.\n\n"
+                         f"```sh\n{command}\n```\n\n```\n{self.study('controls', study)}\n```")  # fmt: skip
+        return "\n\n".join(parts)
+
+    def thirty(self) -> str:
+        """FedNolowe's table at 30 % participation, if it was run."""
+        found = self.R("fednolowe-table3")
+        said = ("No method reaches the printed 91.5 at 10 %. Its place in the text is lost, and the neighbouring paragraph quotes "
+                "30 %. ")  # fmt: skip
+        if "30 %" not in found.columns:
+            return said + "At 30 % it has not been run to its end."
+        ours, uniform = (found.mean(row, "30 %") for row in ("FedNolowe", "FedAvg, uniform"))
+        off = abs(float(found.level("FedNolowe", "30 %")) - 91.54)
+        near = "which it may belong to" if off <= 1.5 else "which it is not"
+        gap = found.against("FedNolowe", "FedAvg, uniform", ["30 %"], names=("FedNolowe", "uniform weights"))
+        return (
+            said
+            + f"At 30 % FedNolowe has {ours} and FedAvg under uniform weights {uniform}, {off:.1f} from the printed number, {near}: {gap}."
+        )
+
+    def limits(self) -> str:
+        """Whether every limit is met."""
+        above = [line["method"] for line in self.lines("costs") if line.get("limit", 9) < line.get("cpu_ratio", 0)]
+        return "All are met." if not above else f"Above their limit: {', '.join(above)}."
+
+    def survival(self) -> Any:
+        return self.R("who-survives-fashion-mnist")
+
+    def survival_gap(self, row: str, other: str) -> str:
+        """The range of the mean difference of two rules over all lines of the study."""
+        gaps = [abs(verdict.mean) for verdict in self.survival().verdicts(row, other)]
+        return self.sentences.ranges([min(gaps), max(gaps)])
+
+    def survives(self, rule: str) -> str:
+        return self.survival().against(
+            rule, "fedavg", ["none 0 %", "scale 40 %", "flip 40 %", "constant 40 %"], names=("it", "them")
+        )
+
+    def where_survival(self) -> str:
+        return f"fashion-mnist, ten rounds, {self.survival().seeds()}: docs/results/who-survives.md"
+
+    def where_controls(self) -> str:
+        return f"digits, Dirichlet(0.1), 30 % wrong labels, {self.R('controls').seeds()}: docs/results/controls.md"
+
+    def tables(self) -> str:
+        from undrift.papers.run import results_markdown
+
+        return "\n\n".join(results_markdown(self.folder / f"{name}.jsonl") for name in presets(self.folder))
+
+    def named(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in dir(self) if not name.startswith("_")}
+        from undrift.study.verdict import counted, listed, signed
+
+        return {**own, **RULES, "counted": counted, "listed": listed, "signed": signed, "ranges": self.sentences.ranges}
+
+
+def filled(template: str, names: dict[str, Any]) -> str:
+    """The template with its expressions evaluated. They are the project's own: a template is code."""
+    return re.sub(r"\{\{(.+?)\}\}", lambda found: str(eval(found[1].strip(), dict(names))), template, flags=re.DOTALL)
+
+
+def wrapped(text: str) -> str:
+    """Paragraphs and list items at 120 characters; tables, code, headings and pictures stay as they are."""
+    out, code = list[str](), False
+    for block in re.split(r"(\n\n|(?<=\n)(?=- )|```[\s\S]*?```)", text):
+        code = block.startswith("```")
+        plain = not code and block.strip() and not re.match(r"\s*(\||#|!\[|<|```|  !)", block)
+        if plain:
+            indent = "  " if block.startswith(("- ", "  ")) else ""
+            lead = "  " if block.startswith("  ") else ""
+            body = textwrap.fill(" ".join(block.split()), WIDTH, initial_indent=lead, subsequent_indent=indent,
+                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
+            out.append(body + ("\n" if block.endswith("\n") else ""))
+        else:
+            out.append(block)
+    return "".join(out)
+
+
+def rendered(folder: Path = RESULTS) -> dict[Path, str]:
+    """Every file that is rendered, with its text."""
+    space = Namespace(folder)
+    names = space.named()
+    pages = {}
+    for template in sorted(TEMPLATES.glob("*.md")):
+        text = wrapped(filled(template.read_text(), names)).rstrip() + "\n"
+        if template.stem == "front":
+            whole = (ROOT / "README.md").read_text()
+            start, end = whole.index(BEGIN) + len(BEGIN), whole.index(END)
+            pages[ROOT / "README.md"] = f"{whole[:start]}\n{text}{whole[end:]}"
+        else:
+            pages[RESULTS / template.name] = text
+    pages[RESULTS / "tables.md"] = space.tables().rstrip() + "\n"
+    findings = {
+        method: [
+            {key: " ".join(filled(entry[key], names).split()) for key in ("sentence", "where")} for entry in entries
+        ]
+        for method, entries in tomllib.loads((TEMPLATES / "findings.toml").read_text()).items()
+    }
+    shipped = json.dumps(findings, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    pages[ROOT / "src" / "undrift" / "methods" / "findings.json"] = shipped
+    return pages
+
+
+def main(arguments: Sequence[str]) -> int:
+    pages = rendered()
+    other = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in other:
+            print(f"{path.relative_to(ROOT)} is not what the result files give; run docs/results/run tables")
+        return 1 if other else 0
+    for path in other:
+        path.write_text(pages[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    if "--pages" in arguments:
+        from undrift.papers.run import write_results_page
+
+        for name in presets(RESULTS):
+            write_results_page(RESULTS / f"{name}.jsonl", RESULTS / f"{name}.html")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
