@@ -25,7 +25,15 @@ RESULTS = Path(__file__).resolve().parent
 ROOT = RESULTS.parents[1]
 TEMPLATES = RESULTS / "templates"
 WIDTH = 120
-BEGIN, END = "<!-- results: rendered by docs/results/run tables -->", "<!-- end of results -->"
+BEGIN, END = "<!-- {}: rendered by docs/results/run tables -->", "<!-- end of {} -->"
+PARTS = {  # templates that are a part of a page: the page, and the name in its marks
+    "front": ("README.md", "results"), "speed": ("README.md", "speed"), "tradeoff": ("docs/evaluation.md", "trade-off"),
+}  # fmt: skip
+PEERS = (
+    ("bare training loop", "bare", "optim"), ("**Undrift**", "undrift", ""), ("pfl-research 0.6.0", "pfl", ""),
+    ("FedJAX 0.0.17 (the better of jit and pmap)", "fedjax", None),
+    ("Flower 1.41.0 simulation (the better of two ways; run apart)", "flower", None),
+)  # fmt: skip
 NOT_PRESETS = ("who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients")
 WEIGHTS = ["fedavg", "uniform", "bound", "fednolowe"]
 ROBUST = ["median", "trimmed", "krum", "geomedian", "normbound"]
@@ -192,6 +200,38 @@ class Namespace:
     def where_controls(self) -> str:
         return f"digits, Dirichlet(0.1), 30 % wrong labels, {self.R('controls').seeds()}: docs/results/controls.md"
 
+    def trade(self, method: str, stage: str = "G", data: str = "global") -> float:
+        """A number of docs/tradeoff.json in percent."""
+        run = json.loads((ROOT / "docs" / "tradeoff.json").read_text())["runs"][method]
+        return 100 * (run["accuracy"] if stage == "G" else run["stages"][stage][f"acc_{data}"]["mean"])
+
+    def peers(self) -> dict[str, Any]:
+        return dict(json.loads((ROOT / "benchmarks" / "peers" / "results.json").read_text()))
+
+    def peers_about(self) -> str:
+        found = self.peers()
+        return f"{found['date']}, {found['machine']}"
+
+    def peers_paired(self) -> str:
+        return ", ".join(f"({work}) {ratio:.2f}" for work, ratio in self.peers()["undrift_over_pfl"].items())
+
+    def peers_table(self) -> str:
+        """Seconds and paired ratios of every framework; of several variants the fastest."""
+        from undrift.experiment.tables import markdown_table
+
+        rows = [["", "(a) MLP, 10 of 100 clients", "(b) CNN, 10 of 100 clients", "(c) logistic, 100 of 1000 clients"]]
+        for label, peer, variant in PEERS:
+            cells = []
+            for work in "abc":
+                runs = [
+                    r for r in self.peers()["results"] if r["peer"] == peer and r["work"] == work and "seconds" in r
+                ]
+                best = min((r for r in runs if not variant or r["variant"] == variant), key=lambda r: r["seconds"])
+                ratio = f" ({best['over_bare']:.2f}×)" if "over_bare" in best else ""
+                cells.append(f"{best['seconds']:.3f}{ratio}")
+            rows.append([label, *cells])
+        return markdown_table(rows)
+
     def tables(self) -> str:
         from undrift.papers.run import results_markdown
 
@@ -233,10 +273,11 @@ def rendered(folder: Path = RESULTS) -> dict[Path, str]:
     pages = {}
     for template in sorted(TEMPLATES.glob("*.md")):
         text = wrapped(filled(template.read_text(), names)).rstrip() + "\n"
-        if template.stem == "front":
-            whole = (ROOT / "README.md").read_text()
-            start, end = whole.index(BEGIN) + len(BEGIN), whole.index(END)
-            pages[ROOT / "README.md"] = f"{whole[:start]}\n{text}{whole[end:]}"
+        if template.stem in PARTS:
+            page, name = ROOT / PARTS[template.stem][0], PARTS[template.stem][1]
+            begin, whole = BEGIN.format(name), pages.get(page) or page.read_text()
+            start, end = whole.index(begin) + len(begin), whole.index(END.format(name))
+            pages[page] = f"{whole[:start]}\n{text}{whole[end:]}"
         else:
             pages[RESULTS / template.name] = text
     pages[RESULTS / "tables.md"] = space.tables().rstrip() + "\n"
