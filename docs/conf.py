@@ -19,7 +19,7 @@ copyright = "The Undrift authors"
 version = release = undrift.__version__
 
 extensions = ["myst_parser"]
-exclude_patterns = ["_build", "changelog.md"]  # the changelog's page is CHANGELOG.md
+exclude_patterns = ["_build", "changelog.md", "results/templates"]  # the changelog's page is CHANGELOG.md
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "Undrift"

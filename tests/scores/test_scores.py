@@ -100,6 +100,16 @@ def test_ash_keeps_at_least_one_entry_of_a_small_feature(size):
     assert scores.ash_p(feature, feature, identity).item() == pytest.approx(kept.logsumexp(1).item())
 
 
+def test_ash_s_without_its_guards_is_the_formula_and_the_guards_are_counted():
+    """98 % of a flat feature pruned: s₁/s₂ = 50, so the guard acts; a feature with one large entry has s₁/s₂ ≈ 1."""
+    flat, sharp = torch.ones(1, 100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.float64)
+    sharp[0, 0] = 1.0
+    raw = scores.ash_s_raw(flat, flat, identity, percentile=98.0).item()
+    assert raw == pytest.approx(math.exp(50) + math.log(2), rel=1e-6)
+    assert scores.ash_s_raw(sharp, sharp, identity) == scores.ash_s(sharp, sharp, identity)
+    assert (scores.guarded(flat, 98.0), scores.guarded(sharp, 98.0), scores.guarded(0 * sharp)) == (1, 0, 1)
+
+
 def test_larger_means_more_in_distribution_for_every_score():
     sure, unsure = torch.tensor([[9.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.9, 0.8]])
     for name, score in scores.SCORES.items():
@@ -107,6 +117,6 @@ def test_larger_means_more_in_distribution_for_every_score():
 
 
 def test_only_ash_needs_features_and_the_error_for_an_unknown_name_suggests_the_nearest():
-    assert [name for name in scores.SCORES if scores.needs(name)] == ["ash-p", "ash-b", "ash-s"]
+    assert [name for name in scores.SCORES if scores.needs(name)] == ["ash-p", "ash-b", "ash-s", "ash-s-raw"]
     with pytest.raises(BadRequest, match="did you mean energy"):
         scores.named("enrgy")

@@ -17,7 +17,7 @@ import numpy as np
 
 from undrift.papers import claims, papers, run
 from undrift.study.standings import COLUMNS
-from undrift.study.verdict import Looks, Question, Verdict, counted, listed, shown, verdicts
+from undrift.study.verdict import Looks, Question, Verdict, counted, listed, shown, signed, verdicts, worded
 
 Key = tuple[str, str, int]  # row, column, seed
 
@@ -103,10 +103,11 @@ class Results:
         }  # of the runs behind it
         unequal = f", {listed([str(n) for n in sorted(lengths)])} rounds" if len(lengths) > 1 else ""
         if len(found) == 1:
-            return f"{ours} {words(found[0])} {theirs} ({shown(found[0], digits)}{unequal})"
+            return f"{ours} {words(found[0], is_plural(ours))} {theirs} ({shown(found[0], digits)}{unequal})"
         groups: dict[str, list[str]] = {}
         for verdict in found:
-            groups.setdefault(words(verdict), []).append(f"{verdict.question.label} {shown(verdict, digits)}")
+            said = words(verdict, is_plural(ours))
+            groups.setdefault(said, []).append(f"{verdict.question.label} {hinted(verdict, digits)}")
         clauses = [
             f"{said} {theirs} in {len(cells)} of {len(found)} columns ({'; '.join(cells)})"
             for said, cells in groups.items()
@@ -128,7 +129,7 @@ class Results:
         groups: dict[str, list[str]] = {}
         for verdict in found:
             label = f"{verdict.question.label} " if len(found) > 1 else ""
-            groups.setdefault(said[verdict.outcome], []).append(f"{label}{shown(verdict, digits)}")
+            groups.setdefault(said[verdict.outcome], []).append(f"{label}{hinted(verdict, digits)}")
         many = len(found) > 1
         clauses = [
             f"{phrase} {theirs}{f' in {len(cells)} of {len(found)} columns' if many else ''} ({'; '.join(cells)})"
@@ -174,8 +175,18 @@ class Results:
         """`Of seven claims two are true, one is false, four are open.`"""
         assert self.preset is not None
         counts = {word: self.count(word) for word in ("true", "false", "open")}
-        said = [f"{n} {'is' if n == 1 else 'are'} {word}" for word, n in counts.items() if n]
+        said = [f"{worded(n)} {'is' if n == 1 else 'are'} {word}" for word, n in counts.items() if n]
         return f"Of {counted(len(self.preset.claims), 'claim')} {listed(said)}"
+
+
+def is_plural(name: str) -> bool:
+    """Whether the name of a row is a plural, such as `bound weights`."""
+    return name.split()[-1] in ("weights", "ones", "them")
+
+
+def hinted(verdict: Verdict, digits: int) -> str:
+    """A difference in a list whose words already say that there is one seed."""
+    return signed(verdict.mean, digits) if verdict.seeds == 1 else shown(verdict, digits)
 
 
 def words(verdict: Verdict, plural: bool = False) -> str:

@@ -103,6 +103,8 @@ class Conclusion:
         if not open_pairs:
             return " ".join(parts)
         first, rivals = self.methods[0], self.rivals
+        if not any(self.ahead(method) for method in self.methods):
+            return " ".join([*parts, f"{first} has the highest mean.", self.said_seeds(rivals)])
         if rivals:
             parts.append(f"{first} has the highest mean and cannot be distinguished from {listed(rivals)}.")
         if rest := len(open_pairs) - len(rivals):

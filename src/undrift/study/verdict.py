@@ -174,10 +174,14 @@ def signed(number: float, digits: int = 1) -> str:
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
+def worded(number: int) -> str:
+    """`three`, and figures from eleven on."""
+    return WORDS[number] if number < len(WORDS) else str(number)
+
+
 def counted(number: int, what: str) -> str:
     """`one seed`, `three seeds`, `12 seeds`."""
-    name = WORDS[number] if number < len(WORDS) else str(number)
-    return f"{name} {what}{'' if number == 1 else 's'}"
+    return f"{worded(number)} {what}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

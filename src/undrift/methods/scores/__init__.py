@@ -13,16 +13,30 @@ import torch
 from undrift.contract.declare import Number
 from undrift.contract.job import Job
 from undrift.core.errors import unknown
-from undrift.methods.scores.ash import ash_b, ash_p, ash_s
+from undrift.methods.scores.ash import ash_b, ash_p, ash_s, ash_s_raw, guarded
 from undrift.methods.scores.energy import energy
 from undrift.methods.scores.gen import gen, gen_floor
 from undrift.methods.scores.maxlogit import maxlogit
 from undrift.methods.scores.msp import msp
 
-__all__ = ["SCORES", "ash_b", "ash_p", "ash_s", "energy", "gen", "gen_floor", "maxlogit", "msp", "named", "needs"]
+__all__ = [
+    "SCORES",
+    "ash_b",
+    "ash_p",
+    "ash_s",
+    "ash_s_raw",
+    "energy",
+    "gen",
+    "gen_floor",
+    "maxlogit",
+    "msp",
+    "named",
+    "needs",
+]
 
 SCORES: dict[str, Callable[..., torch.Tensor]] = {
     "msp": msp, "maxlogit": maxlogit, "energy": energy, "gen": gen, "ash-p": ash_p, "ash-b": ash_b, "ash-s": ash_s,
+    "ash-s-raw": ash_s_raw,
 }  # fmt: skip
 # The scores with limits of their own. The others are as large as the logits.
 RANGES = {"msp": Number(0.0, 1.0), "gen": Number(lambda plan: gen_floor(plan.classes), 0.0)}
@@ -43,5 +57,7 @@ def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
     """The scores of a client's training data under the "received" or "trained" model, from one shared pass."""
     scored = job.scored(role)
     head = job.replica(getattr(job, role)).flat.head if needs(name) else None
+    if name == "ash-s" and scored.features is not None and (changed := guarded(scored.features)):
+        job.note("guarded", changed)
     with torch.no_grad():
         return named(name)(scored.logits, scored.features, head)

@@ -9,7 +9,8 @@ with s₁ = Σ f before and s₂ = Σ_K f after the pruning
 
 The trap: the public routine writes in place and would corrupt the loss. Here the feature is only read, and the loss
 uses the ordinary logits. ASH-S is 0/0 on an all-zero feature, and its factor can reach e^20 at p = 95: s₂ is clamped to
-≥ 1e-12 and the exponent to ≤ 10. At least one entry is kept, however small D is.
+≥ 1e-12 and the exponent to ≤ 10; a client notes on how many samples that changed its score. `ash-s-raw` is the formula without
+these guards. At least one entry is kept, however small D is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 
 Head = Callable[[torch.Tensor], torch.Tensor]  # features (B, D) → logits (B, C)
 PERCENTILE = 95.0
+LEAST, LARGEST = 1e-12, 10.0  # ASH-S: of s₂, and of the exponent
 
 
 def pruned(f: torch.Tensor, percentile: float) -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -40,5 +42,16 @@ def ash_b(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: 
 
 def ash_s(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE) -> torch.Tensor:
     f, _, _ = pruned(features, percentile)
-    exponent = features.sum(1, keepdim=True) / f.sum(1, keepdim=True).clamp(min=1e-12)
-    return head(f * exponent.clamp(max=10.0).exp()).logsumexp(1)
+    exponent = features.sum(1, keepdim=True) / f.sum(1, keepdim=True).clamp(min=LEAST)
+    return head(f * exponent.clamp(max=LARGEST).exp()).logsumexp(1)
+
+
+def ash_s_raw(logits: torch.Tensor, features: torch.Tensor, head: Head, percentile: float = PERCENTILE) -> torch.Tensor:
+    f, _, _ = pruned(features, percentile)
+    return head(f * (features.sum(1, keepdim=True) / f.sum(1, keepdim=True)).exp()).logsumexp(1)
+
+
+def guarded(features: torch.Tensor, percentile: float = PERCENTILE) -> int:
+    """How many samples ASH-S scores otherwise than `ash_s_raw`, because of its two guards."""
+    s1, s2 = features.sum(1), pruned(features, percentile)[0].sum(1)
+    return int(((s2 < LEAST) | (s1 / s2.clamp(min=LEAST) > LARGEST)).sum())
