@@ -15,6 +15,7 @@ from undrift.evaluate.diagnose import NAMES, counter
 from undrift.evaluate.diagnose.features import effective_rank
 from undrift.evaluate.diagnose.hessian import top_eigenvalue
 from undrift.evaluate.diagnose.landscape import direction
+from undrift.methods.scores import SCORES
 from undrift.testing import quadratics, run_parts, small_network
 
 STEP = {"epochs": 1, "batch": 1, "evaluate_every": 1, "lr": 0.1}
@@ -188,7 +189,7 @@ def test_a_test_set_cannot_be_told_from_itself_and_a_far_one_can(tiny, monkeypat
     monkeypatch.setattr("undrift.evaluate.options.other_set", lambda *_: ("itself", tiny.test_x))
     run = run_parts("fedavg", federation, diagnose="ood", rounds=1)
     found = {m: v for m, v in run.store.record.all("SELECT metric, value FROM metrics WHERE data='ood'")}
-    assert len(found) == 14
+    assert len(found) == 2 * len(SCORES)
     assert all(value == 0.5 for metric, value in found.items() if metric.startswith("auroc:"))
     assert all(value >= 0.95 for metric, value in found.items() if metric.startswith("fpr95:"))
 
