@@ -17,10 +17,10 @@ from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
 from undrift.store.record import client_names
-from undrift.study.conclusion import conclusion
+from undrift.study.conclusion import by_rank
 from undrift.study.dry_run import weighting_note
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
-from undrift.study.standings import COLUMNS, rank_column, results_table, sites_table, standings_legend, standings_table
+from undrift.study.standings import rank_column, results_table, sites_table, standings_legend, standings_table
 from undrift.study.tasks import Row
 
 GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
@@ -131,8 +131,7 @@ def concluded(rows: Sequence[Row], folders: Sequence[Path], rank_by: str | None 
 
     found = [read_comparison(folder).looks for folder in folders if (folder / "compare.toml").exists()]
     looks = next((one for one in found if one is not None), None)
-    column = rank_column(rows, rank_by)
-    return conclusion(rows, dict(COLUMNS)[column], looks, column).sentence
+    return by_rank(rows, rank_by, looks).sentence
 
 
 def grid_rows(folder: Path) -> list[list[str]]:

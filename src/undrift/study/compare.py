@@ -17,7 +17,7 @@ from undrift.experiment.given import with_given
 from undrift.experiment.options import from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
-from undrift.study.conclusion import Conclusion, conclusion
+from undrift.study.conclusion import Conclusion, by_rank
 from undrift.study.dry_run import dry_run, weighting_note
 from undrift.study.grid import SHARED, check_grid
 from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
@@ -40,7 +40,7 @@ class Compared:
         return self.text()
 
     def text(self, rank_by: str | None = None) -> str:
-        """The tables and what their columns mean, for a terminal."""
+        """The tables, what their columns mean, and what can be concluded, for a terminal."""
         from undrift.experiment.tables import legend, text_table
         from undrift.study.standings import results_table, sites_table, standings_legend, standings_table
 
@@ -48,19 +48,12 @@ class Compared:
         parts = [*map(text_table, tables), f"{legend()}\n{standings_legend(self.rows, rank_by)}"]
         if sites := sites_table(self.rows):
             parts.append(f"{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds")
-        return "\n\n".join([*parts, self.concluded(rank_by).sentence])
-
-    def concluded(self, rank_by: str | None = None) -> Conclusion:
-        """Who is ahead of whom, who cannot be distinguished, and how many seeds would decide."""
-        from undrift.study.standings import COLUMNS, rank_column
-
-        column = rank_column(self.rows, rank_by)
-        return conclusion(self.rows, dict(COLUMNS)[column], self.looks, column)
+        return "\n\n".join([*parts, by_rank(self.rows, rank_by, self.looks).sentence])
 
     @property
     def conclusion(self) -> Conclusion:
-        """The conclusion by the column that all methods have."""
-        return self.concluded()
+        """Who is ahead of whom, who cannot be distinguished, and how many seeds would decide."""
+        return by_rank(self.rows, looks=self.looks)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from undrift.study.standings import G, Row, Value, cells, labels, values
+from undrift.study.standings import COLUMNS, G, Row, Value, cells, labels, rank_column, values
 from undrift.study.verdict import Looks, Question, Verdict, counted, listed, seeds_needed, shown, verdicts
 
 POINTS = 100.0  # accuracies are fractions; sentences are in points
@@ -142,3 +142,9 @@ def conclusion(rows: Sequence[Row], value: Value = G, looks: Looks | None = None
             questions.append(((a, b), Question(f"{a} − {b}", gaps)))
     found = verdicts([question for _, question in questions], looks)
     return Conclusion(tuple(ranked), {pair: verdict for (pair, _), verdict in zip(questions, found)}, looks, name)
+
+
+def by_rank(rows: Sequence[Row], rank_by: str | None = None, looks: Looks | None = None) -> Conclusion:
+    """The conclusion by the column that the standings rank by."""
+    name = rank_column(rows, rank_by)
+    return conclusion(rows, dict(COLUMNS)[name], looks, name)
