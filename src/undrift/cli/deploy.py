@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json as json_module
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from annotated_types import Ge, Le
 
-from undrift.cli.settings import number, with_options
+from undrift.cli.settings import read_as, with_options
 from undrift.core.errors import BadRequest
+from undrift.core.words import shown
 
+Port = Annotated[int, Ge(1), Le(65_535)]
 app = typer.Typer(help="Run a method on real sites, with Flower.", no_args_is_help=True)
 
 
@@ -35,6 +39,7 @@ def init(
 ) -> None:
     """Write a complete Flower app: settings, the two apps, a template for a site's data, a key script, a README."""
     from undrift.deploy.init import init as write
+    from undrift.deploy.spec import DEPLOY_HINTS
 
     require_flower()
     deploy_options: dict[str, Any] = {"sites": listed(sites)}
@@ -43,14 +48,13 @@ def init(
     if labels:
         deploy_options["labels"] = listed(labels)
     if shape:
-        if not all(length.isdigit() and int(length) for length in listed(shape)):
-            raise BadRequest(f"--shape must be the shape of one sample, as in 3,32,32, not {shape!r}")
-        deploy_options["shape"] = [int(length) for length in listed(shape)]
-    if quorum is not None:
-        deploy_options["quorum"] = int(quorum) if quorum.isdigit() else number("quorum", quorum)
-    for name, value in (("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
+        lengths = listed(shape)
+        if not lengths or not all(re.fullmatch("[1-9][0-9]{0,8}", length) for length in lengths):
+            raise BadRequest(f"--shape must be the shape of one sample, as in 3,32,32, not {shown(shape)}")
+        deploy_options["shape"] = [int(length) for length in lengths]
+    for name, value in (("quorum", quorum), ("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
         if value is not None:
-            deploy_options[name] = number(name, value)
+            deploy_options[name] = read_as(DEPLOY_HINTS[name], name, value)
     spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models)
     for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
@@ -101,10 +105,15 @@ def check(
     """Check a site before it joins (its data.py, a round's time and memory, what would leave), or check the server."""
     from undrift.deploy import check as checks
 
+    number = read_as(Port, "port", port)
     if site is None:
+        if data is not None:
+            raise BadRequest("--data is checked with its site; add --site NAME")
         require_flower()
-        report = checks.server(Path(folder), int(port) if port and port.isdigit() else 9092)
+        report = checks.server(Path(folder), number or 9092)
     else:
+        if port is not None:
+            raise BadRequest("--port is the server's; leave it out where a site is checked, or leave out --site")
         if data is None:
             raise BadRequest("--data is missing; give the path of the site's data.py")
         report = checks.site(Path(folder), site, Path(data))

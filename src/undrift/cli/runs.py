@@ -22,7 +22,7 @@ def runs(
     """List runs, newest last; --remove NAME deletes one."""
     from undrift.cli import note
     from undrift.experiment.folders import run_folder
-    from undrift.experiment.run_toml import read_toml
+    from undrift.experiment.run_toml import read_run
     from undrift.store.own_files import refuse_links, remove_own
     from undrift.store.record import rows_of
     from undrift.store.run_store import locked
@@ -49,7 +49,7 @@ def runs(
             continue
         try:
             refuse_links(toml.parent)
-            options = read_toml(toml)
+            options = read_run(toml).settings
             done = rows_of(toml.parent, "SELECT COUNT(*) FROM rounds")[0][0]
             last = rows_of(
                 toml.parent,

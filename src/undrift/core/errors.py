@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from undrift.core.words import clipped
+
 
 class BadRequest(ValueError):
     """The request cannot be met as asked: one sentence with the cause and the fix."""
@@ -29,6 +31,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     "unknown method 'fedagv'; did you mean fedavg?"
     """
     names = sorted(known)
+    name = clipped(name)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else clipped(f"known: {', '.join(names)}", 500)
     return BadRequest(f"unknown {what} {name!r}; {hint}")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from undrift.core.errors import BadRequest
+from undrift.core.references import answer
 from undrift.core.streams import numpy_stream
 from undrift.core.user_code import user_function
 from undrift.federation import images
@@ -77,11 +78,12 @@ def federate(
 
 def as_texts(data: Any, partition: Any, clients: int | None, noise: Any, domains: Any) -> dict[str, Any]:
     """The arguments as text that builds the same federation again. Objects of the user's own classes stay objects."""
+    from undrift.data.catalogue import full_path
     from undrift.federation import partition as partitions
     from undrift.federation.environment import domains as transforms
     from undrift.federation.environment import noise as noises
 
-    texts = {"data": data, "partition": as_text(partition, partitions), "clients": clients}
+    texts = {"data": full_path(data), "partition": as_text(partition, partitions), "clients": clients}
     return texts | {"noise": as_text(noise, noises), "domains": as_text(domains, transforms)}
 
 
@@ -159,7 +161,7 @@ def deal_samples(
     noisy = clean.copy()
     noisy[rows] = noise.before(noises, clean[rows], classes, seed)  # the proxy set stays clean
     group_ids = None if groups[0] is None else groups[0][rows]
-    dealt = rule(noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    dealt = dealt_by(rule, noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
     lazy = not isinstance(dealt, list)
     shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
     if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
@@ -168,6 +170,16 @@ def deal_samples(
     slices = None if lazy else test_slices(shards, clean, source, groups, seed)
     record = dict(getattr(dealt, "record", {}))
     return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
+
+
+def dealt_by(
+    rule: Any, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None
+) -> Any:
+    """The rows of every client. What a user's own partition returns is checked."""
+    if type(rule).__module__.startswith("undrift."):
+        return rule(labels, clients, stream, groups)
+    must = f"a list of {clients} arrays of rows for (labels, clients, stream, groups)"
+    return answer("partition", rule, lambda found: len(found) == clients, must, labels, clients, stream, groups)
 
 
 def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

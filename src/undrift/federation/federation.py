@@ -62,6 +62,12 @@ class Federation:
         # Set if the data are loaded where a client runs.
         self.lazy_clients = shards if isinstance(shards, LazyClients) else None
         if validation:
+            largest = int(sizes_of(shards).max(initial=0))
+            if held_out(validation, largest) < 1:
+                raise BadRequest(
+                    f"validation={validation!r} holds out no sample of any client, and the largest has {largest}; use at least "
+                    f"{max(0.01, 1 / max(1, largest)):.2g}, or none"
+                )
             self.sizes = np.array([len(self.rows(client)) for client in range(self.clients)])
         else:
             self.sizes = sizes_of(shards)[: self.clients]
@@ -148,7 +154,7 @@ class Federation:
         if not self.validation:
             return rows, NO_ROWS
         order = numpy_stream(self.seed, "validation", client).permutation(len(rows))
-        held = min(round(self.validation * len(rows)), len(rows) - 1)
+        held = held_out(self.validation, len(rows))
         return rows[np.sort(order[held:])], rows[np.sort(order[:held])]
 
     def _slice(self, client: int) -> np.ndarray:
@@ -236,6 +242,11 @@ def _by_class(key: int, labels: bytes, classes: int) -> list[np.ndarray]:
 
 def rows_by_class(y: torch.Tensor, classes: int) -> list[np.ndarray]:
     return _by_class(y.data_ptr(), y.numpy().tobytes(), classes)
+
+
+def held_out(share: float, samples: int) -> int:
+    """How many of a client's samples are its validation data: it keeps one at least to train on."""
+    return max(0, min(round(share * samples), samples - 1))
 
 
 def sizes_of(shards: Sequence[np.ndarray]) -> np.ndarray:

@@ -9,98 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Any
 
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS
+from undrift.papers.preset import Claim, Column, Preset, TableRow, Value, load, names, parse
 from undrift.study.comparison import safe
 from undrift.study.tasks import Task
 
+__all__ = ["Claim", "Column", "Preset", "Scaled", "TableRow", "Value", "load", "names", "parse", "safe", "scaled"]
+
 SCALES = ("quick", "paper")
 SCHEDULES = ("T", "T1", "warmup")  # parameters of methods that count rounds
-LOST = "lost"  # in a preset: a printed number that is not readable any more
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """A row of the table: a method, and the options of its own."""
-
-    name: str
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    quick: str | None = None  # its method at quick scale, where that differs
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: an environment, as options."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number of a run: a metric of a stage, as the mean (or std) over the last `window` evaluated rounds
-    (0: all; below 1: that share of them)."""
-
-    name: str = "G"
-    stage: str = "G"
-    data: str = "global"
-    metric: str = "accuracy"
-    window: float = 1
-    take: str = "mean"
-    factor: float = 100.0
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of a paper (or of a control) about two rows. Its outcome is true, false or open."""
-
-    sentence: str
-    kind: str  # above, below, near
-    rows: tuple[str, str]
-    columns: tuple[str, ...] = ()  # empty: all
-    value: str | None = None  # by default the first
-    share: float = 1.0  # of the columns in which it must hold
-    within: float = 1.0  # what counts as equal, in the units of the value
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A table or figure of a paper."""
-
-    name: str
-    title: str
-    source: str
-    about: str
-    options: Mapping[str, Any]
-    rows: tuple[TableRow, ...]
-    columns: tuple[Column, ...]
-    values: tuple[Value, ...]
-    published: Mapping[str, Mapping[str, Any]]  # row -> column -> one printed text per value
-    claims: tuple[Claim, ...]
-    quick: Mapping[str, Any]
-    seeds: int = 1
-    repeat: int = 1
-
-    @property
-    def minutes(self) -> float | None:
-        """Measured time of the quick scale on two cores."""
-        return self.quick.get("minutes")
-
-    def printed(self, row: str, column: str, value: int) -> str:
-        """As the paper prints it; `not printed` for a lost number, — if the row or column is ours."""
-        cell = self.published.get(row, {}).get(column)
-        if cell is None:
-            return "—"
-        number = cell[value] if isinstance(cell, list) else cell if value == 0 else None
-        return "—" if number in (None, "") else "not printed" if number == LOST else str(number)
 
 
 @dataclass(frozen=True)
@@ -138,84 +61,6 @@ class Scaled:
             about = {"preset": self.preset.name, "scale": self.scale, **cell}
             tasks.append(Task(name, row.method, settings, about, expected))
         return tasks
-
-
-def names() -> list[str]:
-    """All presets, as PAPER/TABLE."""
-    return sorted(
-        f"{folder.name}/{file.name.removesuffix('.toml')}"
-        for folder in (files("undrift.papers") / "presets").iterdir()
-        if folder.is_dir()
-        for file in folder.iterdir()
-        if file.name.endswith(".toml")
-    )
-
-
-def load(name: str) -> Preset:
-    if name not in names():
-        raise unknown("paper", name, names())
-    paper, _, table = name.partition("/")
-    return parse(name, tomllib.loads((files("undrift.papers") / "presets" / paper / f"{table}.toml").read_text()))
-
-
-def parse(name: str, table: Mapping[str, Any]) -> Preset:
-    """The preset of a TOML table."""
-    columns = tuple(Column(**item) for item in table.get("columns", [{"name": "all"}]))
-    preset = Preset(
-        name=name,
-        title=table["title"],
-        source=table["source"],
-        about=table.get("about", "").strip(),
-        options=table["options"],
-        rows=tuple(TableRow(**item) for item in table["rows"]),
-        columns=columns,
-        values=tuple(Value(**item) for item in table.get("values", [{}])),
-        published=by_column(table.get("published", {}), columns),
-        claims=tuple(parse_claim(item) for item in table.get("claims", ())),
-        quick=table["quick"],
-        seeds=table.get("seeds", 1),
-        repeat=table.get("repeat", 1),
-    )
-    check_names(preset)
-    return preset
-
-
-def parse_claim(item: Mapping[str, Any]) -> Claim:
-    kinds = [kind for kind in ("above", "below", "near") if kind in item]
-    if len(kinds) != 1:
-        raise ValueError(f"the claim {item['sentence']!r} needs exactly one of above, below and near")
-    kind = kinds[0]
-    return Claim(
-        sentence=item["sentence"],
-        kind=kind,
-        rows=tuple(item[kind]),
-        columns=tuple(item.get("in", ())),
-        value=item.get("value"),
-        share=item.get("share", 1.0),
-        within=item.get("within", 1.0),
-    )
-
-
-def check_names(preset: Preset) -> None:
-    """Every row, column and option that the preset names must exist. A test reads all presets."""
-    rows, columns = {row.name for row in preset.rows}, {column.name for column in preset.columns}
-    published = preset.published
-    used_rows = (
-        {row for claim in preset.claims for row in claim.rows} | set(published) | set(preset.quick.get("rows", ()))
-    )
-    used_columns = {c for claim in preset.claims for c in claim.columns} | {
-        c for row in published.values() for c in row
-    }
-    for wrong in (used_rows - rows) | (used_columns - columns) | (set(preset.options) - set(FIELDS)):
-        raise ValueError(f"{preset.name}: {wrong!r} is neither a row nor a column nor an option")
-
-
-def by_column(published: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
-    """Printed numbers by row and column. A row is a list in the order of the columns, or a table by column."""
-    return {
-        row: dict(zip([column.name for column in columns], numbers)) if isinstance(numbers, list) else dict(numbers)
-        for row, numbers in published.items()
-    }
 
 
 def scaled(

@@ -6,12 +6,16 @@ None of these depends on the method. So runs with the same seed differ in the me
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.core.schema import Seed, Seeds, checked, python_number
+from undrift.core.words import shown
+from undrift.data.catalogue import full_path
 from undrift.experiment.given import FEDERATION_OPTIONS, with_given
 from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
@@ -20,6 +24,7 @@ from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 
 PROXY = 0.02
+MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # of all runs in one table
 SHARED = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # no method has its own value
 
 
@@ -84,8 +89,11 @@ def plan_comparison(
     grid: Mapping[str, Sequence[Any]],
 ) -> Comparison:
     """Check the settings of a comparison and put them together."""
-    if seeds < 1 or (repeat is not None and repeat < 1):
-        raise BadRequest("--seeds and --repeat must be at least 1")
+    seeds, repeat = checked(Seeds, "--seeds", seeds), checked(Seeds | None, "--repeat", repeat)
+    if options.get("engine") == "flower":
+        raise BadRequest(
+            "--engine flower runs at real sites and compares nothing; `undrift deploy init FOLDER` prepares one run"
+        )
     if repeat is not None and seeds > 1:
         raise BadRequest("--seeds varies the federation, --repeat keeps it; give one of them")
     if not entries:
@@ -94,6 +102,12 @@ def plan_comparison(
         for key in entry.own_options:
             if key in SHARED:
                 raise BadRequest(f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}")
+        for key in set(entry.own_options) & set(MUST_AGREE):
+            if entry.own_options[key] != options.get(key, FIELDS[key].default):
+                raise BadRequest(
+                    f"--{key} of {entry.method} makes another federation, and runs on different data do not belong in one "
+                    f"table; give --{key} to the whole comparison"
+                )
     labels = [entry.label for entry in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadRequest(f"{twice[0]} is named twice; name every method once, or give one of them other options")
@@ -107,15 +121,22 @@ def plan_comparison(
                 f"--grid {key} would choose the easiest federation, and all methods share one; search options of "
                 "training, such as lr"
             )
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise BadRequest(f"--grid {key} must be a list of values, not {shown(values)}")
         if not values:
             raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
-    options = dict(options)
-    first = options.pop("seed", 0)
-    data_seed = options.pop("data_seed", None)
+    options = {name: python_number(full_path(value) if name == "data" else value) for name, value in options.items()}
+    first = checked(Seed, "--seed", options.pop("seed", 0))
+    data_seed = checked(Seed | None, "--data-seed", options.pop("data_seed", None))
     pairs = [
         (seed, data_seed if data_seed is not None else first if repeat else seed)
         for seed in range(first, first + (repeat or seeds))
     ]
+    for entry in entries:
+        from_keywords({**options, **entry.own_options, "method": entry.method})  # refuse before anything is written
+    for key, values in grid.items():
+        for value in values:
+            from_keywords({key: value, **({"validation": 0.5} if key == "stop_at" else {})})
     if grid and not all({**options, **entry.own_options}.get("validation") for entry in entries):
         raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
     return Comparison(tuple(entries), options, tuple(pairs), dict(grid))
@@ -133,6 +154,8 @@ def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bo
         data = Path(str(comparison.options.get("data", "digits"))).stem
         folder = next_free(Path("runs"), f"{data}-compare")
     else:
+        if out == "" or not isinstance(out, (str, os.PathLike)):
+            raise BadRequest(f"out must be a folder, which keeps the runs of the comparison, not {shown(out)}")
         folder = Path(out)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
@@ -147,7 +170,8 @@ def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bo
 def check_same(folder: Path, comparison: Comparison) -> None:
     """Refuse to resume another comparison than the one in the folder. It may have more methods and more seeds."""
     before, table = read_comparison(folder), as_table(comparison)
-    if before.options != table["options"] or before.grid != table["grid"]:
+    same = {**before.options, **({"data": full_path(before.options["data"])} if "data" in before.options else {})}
+    if same != table["options"] or before.grid != table["grid"]:
         raise BadRequest(
             f"the options are not those of {folder}; resume it with the same ones, or choose another --out"
         )
