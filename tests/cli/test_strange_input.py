@@ -186,7 +186,7 @@ def compared(undrift, comparison):
         ("rows.jsonl", lambda text: text.replace('"seconds":', '"seconds": "long", "s":'), ["rows.jsonl", "seconds"]),
         ("rows.jsonl", lambda text: "[1, 2]\n" + text, ["rows.jsonl", "table"]),
         ("rows.jsonl", lambda text: "{]\n" + text, ["rows.jsonl", "line 1"]),
-        ("rows.jsonl", lambda text: "NaN\n" + text, ["rows.jsonl", "NaN"]),
+        ("rows.jsonl", lambda text: "NaN\n" + text, ["rows.jsonl", "line 1"]),
     ],
 )  # fmt: skip
 def test_a_comparison_with_a_wrong_file_is_refused_by_name(undrift, compared, name, change, words):

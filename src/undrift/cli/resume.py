@@ -57,7 +57,7 @@ def resume(
         refuse_nothing_learned(before)
         return
     if more is not None and more > planned and not quiet:
-        print("the method's schedules stay as they were at the start of the run", file=sys.stderr)
+        print("note: the method's schedules stay as they were at the start of the run", file=sys.stderr)
     progress = Progress(quiet, log)
     try:
         result = resume_run(run, rounds=more, callback=progress, trust=True, **asked)

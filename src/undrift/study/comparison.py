@@ -138,19 +138,24 @@ def parsed_comparison(path: Path) -> Comparison:
     try:
         written = read_toml(path)
         table = check(CompareFile, {key: value for key, value in written.items() if key != "crc32"}, str(path))
+        check_options(table, path)
         checksums.without_crc(written)
     except BadRequest:
         raise
     except ValueError as error:  # its checksum is another one
         raise BadRequest(f"{path} cannot be read: {error}") from None
+    seeds = tuple((first, second) for first, second in table["seeds"])
+    rejected = tuple(table.get("rejected", ()))
+    return Comparison(
+        tuple(entries_of(table["methods"])), table.get("options", {}), seeds, table.get("grid", {}), rejected
+    )
+
+
+def check_options(table: Mapping[str, Any], path: Path) -> None:
+    """Every option in a compare.toml: of all methods, of one, of the grid."""
     for number, entry in enumerate(table["methods"]):
         check(Options, entry, f"{path}: methods[{number}]")
     check(Options, table.get("options", {}), f"{path}: options")
     for name, values in table.get("grid", {}).items():
         for value in values:
             check(Options, {name: value}, f"{path}: grid")
-    seeds = tuple((first, second) for first, second in table["seeds"])
-    rejected = tuple(table.get("rejected", ()))
-    return Comparison(
-        tuple(entries_of(table["methods"])), table.get("options", {}), seeds, table.get("grid", {}), rejected
-    )
