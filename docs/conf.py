@@ -31,11 +31,15 @@ html_show_sphinx = False
 CONTENTS = {
     "Use it": [
         "tutorial",
+        "tutorial-2",
         "generated/examples",
         "data",
         "evaluation",
+        "comparing",
         "methods",
         "privacy",
+        "models",
+        "attacks",
         "deploy",
         "scale",
         "coming-from",

@@ -12,12 +12,15 @@ from typing import Any
 
 import undrift as ud
 from undrift import testing
-from undrift.contract import parts
+from undrift.contract import context, declare, job, networks, parameters, parts
 from undrift.methods.published import PUBLISHED
 
 FUNCTIONS = ("federate", "method", "run", "compare", "resume", "load")
 CLASSES = ("Federation", "Method", "Result")
-AXES = ("Sampling", "Objective", "Personalize", "Weighting", "Combine", "ServerUpdate")
+AXES = ("Sampling", "Objective", "Personalize", "Weighting", "Combine", "ServerUpdate", "Private")
+GIVEN = (context.Plan, job.Job, job.Scored, job.TrainingStats, context.Batch, networks.Twin, networks.Replica, context.Server,
+         context.Shelf, context.Replies, context.Problem)  # fmt: skip
+DECLARATIONS = (declare.Number, declare.Array, declare.Along, declare.Models, declare.Numbers)
 MODULES = ("partition", "noise", "domains", "faults", "augment", "selection", "sampling", "objectives", "personalize",
            "weighting", "combine", "server", "private")  # fmt: skip
 
@@ -33,11 +36,19 @@ def page() -> str:
         blocks.append(entry(f"ud.{name}", cls))
         blocks += [entry(f".{member}", found) for member, found in members(cls)]
     blocks.append("## Axes and hooks\n\nA part subclasses one (or several) of these and defines the hooks it needs.")
-    blocks.append(entry("ud.parts.Part", parts.Part) if hasattr(parts, "Part") else "")
+    blocks.append(entry("ud.parts.Part", parts.Part))
+    blocks += [entry(f".{member}", found) for member, found in members(parts.Part)]
     for name in AXES:
         cls = getattr(parts, name)
         blocks.append(entry(f"ud.parts.{name}", cls))
         blocks += [entry(f".{member}", found) for member, found in members(cls)]
+    blocks.append("## What a hook gets\n\nThe objects that hooks are called with, and what they can do.")
+    for cls in GIVEN:
+        blocks += [f"**`{cls.__name__}`**\n\n{documented(cls)}", fields(cls)]
+        blocks += [entry(f".{member}", found) for member, found in members(cls)]
+    blocks.append("## Declarations\n\nWhat `uplink` and `downlink` are made of, and the ranges of parameters.")
+    blocks += [entry(f"undrift.contract.declare.{kind.__name__}", kind) for kind in DECLARATIONS]
+    blocks.append(entry("undrift.contract.parameters.Range", parameters.Range))
     blocks.append("## Checking a part of your own")
     blocks.append(entry("undrift.testing.check", testing.check))
     blocks.append('## Published methods\n\nNames for `ud.run("name(key=value)")` and the command line.')
@@ -58,6 +69,14 @@ def members(cls: Any) -> list[tuple[str, Any]]:
     """What a class itself defines, in the order of its source."""
     return [(name, found) for name, found in vars(cls).items() if not name.startswith("_")
             and (callable(found) or isinstance(found, (property, staticmethod))) and documented(found)]  # fmt: skip
+
+
+def fields(cls: Any) -> str:
+    """The fields of a dataclass, or the annotated and assigned attributes of another class, with their comments."""
+    lines = inspect.getsource(cls).splitlines()
+    found = [re.match(r"    (\w+): ([^=#]+?)(?: = [^#]+?)?(?:  # (.*))?$", line) for line in lines]
+    listed = [match for match in found if match and not match[1].startswith("_")]
+    return "\n".join(f"- `{match[1]}: {match[2]}`{f': {match[3]}' if match[3] else ''}" for match in listed)
 
 
 def documented(found: Any) -> str:

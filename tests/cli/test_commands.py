@@ -295,3 +295,22 @@ def test_init_starts_from_a_state_dict(undrift, small, finished):
     other = undrift("run", "--clients", "5", "--model", "mlp(9)", "--init", "first/model.safetensors")
     assert other.code == 2
     assert "shape" in other.sentence
+
+
+def test_runs_lists_without_torch_and_leaves_out_what_is_no_run(tmp_path, undrift):
+    import json
+    import subprocess
+    import sys
+
+    undrift("run", "--rounds", "1", "--clients", "2", "--engine", "inline", "--quiet", "--out", str(tmp_path / "one"))
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "run.toml").write_text("method = 3")
+    code = (
+        "import sys\nfrom undrift.cli import command\n"
+        f"assert command(['runs', {str(tmp_path)!r}, '--json']) == 0\nassert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (found,) = json.loads(done.stdout)
+    assert found["run"] == str(tmp_path / "one")
+    assert found["rounds"] == found["of"] == 1
+    assert found["accuracy"] > 0

@@ -74,13 +74,19 @@ def test_tolerate_leaves_the_client_out_and_goes_on():
 
 
 def test_a_run_that_stopped_on_an_exception_is_resumable(tmp_path):
+    @dataclass(frozen=True)
+    class Nameless(Objective):
+        """A class inside a function cannot be imported, so run.toml cannot name it."""
+
+        gradient = Raises.gradient
+
     federation = make_tiny()
     settings = {"model": federation.model, "rounds": 3, "cohort": 1.0}
     with pytest.raises(RunFailed):
-        ud.run(Raises(), federation, out=tmp_path / "run", checkpoint_every=1, **settings)
+        ud.run(Nameless(), federation, out=tmp_path / "run", checkpoint_every=1, **settings)
     with pytest.raises(BadRequest, match="method="):
         resume(tmp_path / "run", federation=federation, model=federation.model)
-    result = resume(tmp_path / "run", federation=federation, model=federation.model, method=Raises(), tolerate=True)
+    result = resume(tmp_path / "run", federation=federation, model=federation.model, method=Nameless(), tolerate=True)
     assert result.summary["rounds"] == 3
     assert [f["client"] for f in result.summary["failures"] if f["kind"] == "exception"] == [2]
 

@@ -157,3 +157,33 @@ def test_objects_of_ours_are_written_as_text():
     assert federation.spec is not None
     again = ud.federate(federation.spec["data"], federation.spec["partition"], 5, noise=federation.spec["noise"])
     assert again.fingerprint == federation.fingerprint
+
+
+def test_validation_data_do_not_cost_a_look_at_every_client(monkeypatch):
+    """Law: a hundred times as many registered clients, and not one more of them is read."""
+    from undrift.federation.partition.resample import LazyShards
+
+    read, shard = list[int](), LazyShards.__getitem__
+    monkeypatch.setattr(LazyShards, "__getitem__", lambda self, client: read.append(client) or shard(self, client))
+    counts = []
+    for clients in (2_000, 200_000):
+        read.clear()
+        federation = ud.federate("digits", "resample(20)", clients, validation=0.1)
+        assert federation.sizes.shape == (clients,)
+        assert set(federation.sizes.tolist()) == {18}
+        for _ in range(3):
+            x, y = federation.evaluation_set("validation")
+        counts.append(len(read))
+        assert len(x) == len(y) == len(federation.evaluation_labels("validation"))
+    assert counts[0] == counts[1] == len(set(read)) == 1000
+
+
+def test_sizes_with_validation_are_those_of_the_rows():
+    shards = [np.arange(n) for n in (1, 2, 5, 15, 25, 30, 7)]
+    data = torch.zeros(40, 3), torch.zeros(40, dtype=torch.int64)
+    for share in (0.1, 0.3, 0.5, 0.99):
+        federation = ud.Federation("own", data, data, shards, ["a", "b"], validation=share)
+        assert federation.sizes.tolist() == [len(federation.rows(client)) for client in range(len(shards))]
+        assert [len(federation.rows(k)) + len(federation._split(k)[1]) for k in range(7)] == [len(s) for s in shards]
+        x, _y = federation.evaluation_set("validation", (2, 4))
+        assert torch.equal(x, federation.evaluation_set("validation")[0][2:4])

@@ -43,7 +43,7 @@ def test_the_defaults_are_those_of_the_manual():
         "fedavg",
         "digits",
         "dirichlet(0.3)",
-        20,
+        None,  # 20, or as many as the data name
     )
     assert (options.rounds, options.epochs, options.batch, options.lr, options.momentum) == (50, 2, 32, 0.05, 0.9)
     assert (options.optimizer, options.selection, options.evaluate_every) == ("sgd", "uniform", 5)

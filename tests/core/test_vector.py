@@ -136,7 +136,7 @@ def test_a_state_dict_of_another_model_is_refused_by_name(change, word):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_half_and_double_become_float32_and_that_is_said(dtype):
     module = nn.Linear(6, 3).to(dtype)
-    model = Flat(module, X.to(dtype))
+    model = Flat(module, X)
     assert model.vector.dtype == torch.float32
     assert any(str(dtype).removeprefix("torch.") in note for note in model.layout.notes)
     assert model(X).dtype == torch.float32

@@ -148,7 +148,7 @@ def deployment(
     """Sites that train and sites that only evaluate, each with its own folder."""
     deploy_options = {
         name: more.pop(name)
-        for name in ("quorum", "deadline", "wait", "norm", "relative_norm", "max_samples")
+        for name in ("quorum", "deadline", "wait", "norm", "relative_norm", "max_samples", "unnamed_nodes")
         if name in more
     }
     all_sites = (*sites, *evaluate_only)
@@ -161,7 +161,8 @@ def deployment(
         **{"wait": 0.05, "deadline": 0.05, **deploy_options},
     )  # fmt: skip
     configs = {100 - k: {"site": site, "data": str(folder / site / "data.py")} for k, site in enumerate(all_sites)}
-    return Deployment(folder, InProcess(spec, configs, set(configs)))
+    names = {node: config["site"] for node, config in configs.items()}  # as the operator registered the keys
+    return Deployment(folder, InProcess(spec, configs, set(configs), names))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import tomllib
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from undrift.cli import command
+from undrift.core.errors import BadRequest
+from undrift.deploy import check
 
 
 @pytest.fixture
@@ -18,6 +21,7 @@ def undrift(tmp_path, monkeypatch, capfd):
     """Run a command in an empty folder, as if Flower were installed: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("undrift.cli.deploy.require_flower", lambda: None)
+    monkeypatch.setattr("undrift.deploy.app_hash.bundle", lambda folder: (folder / "run.toml").read_bytes())
 
     def run(*args):
         capfd.readouterr()
@@ -159,7 +163,10 @@ def test_check_refuses_an_unlisted_site_a_missing_file_and_a_folder_that_is_not_
     assert "there is no file" in undrift("deploy", "check", "missing", "--site", "oslo", "--data", "data.py")[2]
 
 
-def test_check_at_the_server_needs_keys_and_a_free_port(undrift, tmp_path):
+def test_check_at_the_server_needs_keys_and_a_free_port(undrift, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "undrift.deploy.check.proxy_state", lambda app: ""
+    )  # nginx reads the keys, which are empty here
     undrift(*INIT)
     assert "make_keys.py" in undrift("deploy", "check", "app")[2]
     (tmp_path / "app" / "keys").mkdir()
@@ -173,6 +180,63 @@ def test_check_at_the_server_needs_keys_and_a_free_port(undrift, tmp_path):
         assert code == 2
         assert f"port {port} is in use" in err
     assert undrift("deploy", "check", "app", "--port", port)[0] == 0
+
+
+def test_init_closes_the_port_and_publishes_the_apps_hash(undrift, tmp_path):
+    code, out, err = undrift(*INIT, "--address", "127.0.0.2:9555", "--superlink", "127.0.0.1:9556")
+    assert code == 0, err
+    app = tmp_path / "app"
+    digest = hashlib.sha256((app / "run.toml").read_bytes()).hexdigest()
+    assert f"the app's SHA-256, for the sites: {digest}" in out
+    assert (app / "app.sha256").read_text() == f"{digest}\n"
+    nginx = (app / "proxy" / "nginx.conf").read_text()
+    assert "listen 127.0.0.2:9555 ssl;" in nginx
+    assert "proxy_pass https://127.0.0.1:9556/v1/fleet/;" in nginx
+    readme = (app / "README.md").read_text()
+    assert "flower-superlink --host 127.0.0.1 --port 9556" in readme
+    assert "$" not in nginx.replace("$$", "")
+    environment = (app / "environment.sh").read_text()
+    assert ': "${FLEET:=127.0.0.2:9555}"' in environment
+    assert undrift("deploy", "app-hash", "app")[1].split() == [digest, "app"]
+
+
+def test_check_says_when_the_app_is_not_the_published_one(undrift, tmp_path, monkeypatch):
+    monkeypatch.setattr("undrift.deploy.check.proxy_state", lambda app: "")
+    undrift(*INIT)
+    (tmp_path / "app" / "keys").mkdir()
+    for name in ("ca.crt", "server.crt", "server.key", "berlin.pub", "oslo.pub"):
+        (tmp_path / "app" / "keys" / name).touch()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    before = json.loads(undrift("deploy", "check", "app", "--port", port, "--json")[1])
+    text = (tmp_path / "app" / "run.toml").read_text()
+    (tmp_path / "app" / "run.toml").write_text(f"{text}# changed\n")
+    after = json.loads(undrift("deploy", "check", "app", "--port", port, "--json")[1])
+    assert "publish it" not in before["app"]
+    assert "publish it to the sites" in after["app"]
+
+
+def test_a_deployment_without_the_proxys_configuration_is_not_ready(undrift, tmp_path):
+    undrift(*INIT)
+    (tmp_path / "app" / "proxy" / "nginx.conf").unlink()
+    with pytest.raises(BadRequest, match="sites would reach Control"):
+        check.proxy_state(tmp_path / "app")
+
+
+@pytest.mark.parametrize(("args", "sentence"), [
+    (("check", "app", "--port", "x"), "an address is HOST:PORT"),
+    (("check", "app", "--data", "x.py"), "--site is missing"),
+    (("check", "app", "--address", "x:1", "--site", "oslo"), "leave out --site"),
+    (("check", "app", "--address", "127.0.0.1:1"), "nothing answers at 127.0.0.1:1"),
+    (("node", "oslo", "--data", "d", "--key", "k"), "--address and --ca are missing"),
+    (("init", "b", *OPTIONS, "--address", "fleet"), "an address is HOST:PORT"),
+])  # fmt: skip
+def test_a_wrong_call_is_refused_with_one_sentence(args, sentence, undrift):
+    code, _, err = undrift("deploy", *args)
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_status_reports_every_site(undrift, deploy):

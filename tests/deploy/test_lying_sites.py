@@ -297,7 +297,6 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong, deploy):
 
 def test_a_registered_node_is_refused_under_its_registered_name(deploy):
     deployment = deploy("fedavg", rounds=1)
-    deployment.transport.names = {BERLIN: "berlin"}
 
     def change(node, envelope, reply):
         return header(site="oslo")(reply) if node == BERLIN and envelope.head["kind"] == "roll" else reply

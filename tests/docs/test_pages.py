@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
 import undrift as ud
+from undrift.contract.context import Batch, Plan, Replies, Server
+from undrift.contract.declare import Along, Array, Models, Number, Numbers
+from undrift.contract.job import Job, TrainingStats
+from undrift.contract.networks import Replica, Twin
+from undrift.contract.parts import AXES, Part
 from undrift.methods.published import PUBLISHED
 from undrift.papers import papers
 
@@ -34,6 +40,19 @@ def test_the_tables_of_keys_match_the_schemas():
     page = (DOCS / "formats.md").read_text()
     assert page == module.page(), "out of date; run make formats"
     assert set(re.findall(r"<!-- keys: (\w+) -->", page)) == set(module.SCHEMAS)
+
+
+def test_the_api_reference_has_all_that_a_hook_can_do():
+    page = (DOCS / "api.md").read_text()
+    declarations = (Number, Array, Along, Models, Numbers)  # their methods are the engine's
+    for cls in (Plan, Job, TrainingStats, Batch, Twin, Replica, Server, Replies, Part, *AXES.values(), *declarations):
+        assert cls.__name__ in page
+        for name, found in vars(cls).items() if cls not in declarations else ():
+            if not name.startswith("_") and (callable(found) or isinstance(found, property)):
+                assert inspect.getdoc(found), f"{cls.__name__}.{name} has no docstring"
+                assert f"**`.{name}" in page, f"{cls.__name__}.{name} is missing"
+    for cls in (Plan, Job, TrainingStats, Batch, Server, Replies):
+        assert [name for name in cls.__annotations__ if name[0] != "_" and f"- `{name}: " not in page] == []
 
 
 def test_every_results_command_uses_presets_rows_and_columns_that_exist():

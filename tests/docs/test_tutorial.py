@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
 import types
 from dataclasses import dataclass
@@ -15,10 +17,11 @@ from undrift.contract.parts import Weighting
 from undrift.testing import Broken
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+SECOND = PAGE.with_name("tutorial-2.md")
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def blocks(page: Path = PAGE) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +61,28 @@ def test_an_undeclared_message_is_refused(names):
 def test_the_command_line_takes_it_from_a_file(names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "mine.py").write_text(blocks()[0] + "\n\ndef calm():\n    return Calm()\n")
-    code = command(["compare", "fedavg", "mine:calm", "--clients", "5", "--rounds", "2", "--json", "--quiet"])
+    (tmp_path / "mine.py").write_text(blocks()[0])
+    texts = re.findall(r"undrift compare (.*) --seeds 3", PAGE.read_text())[0]
+    methods = shlex.split(texts)
+    assert methods == ["fedavg", "mine:Calm(power=0.5)", "flood+scaffold@mine:Calm"]
+    code = command(["compare", *methods, "--clients", "5", "--rounds", "2", "--model", "mlp(8)", "--json", "--quiet"])
     captured = capsys.readouterr()
     assert code == 0, captured.err
-    assert '"mine:calm"' in captured.out
+    assert [row["method"] for row in json.loads(captured.out)["rows"]] == methods
+
+
+def test_the_second_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    page = types.ModuleType("tutorial_2")
+    monkeypatch.setitem(sys.modules, "tutorial_2", page)
+    for block in blocks(SECOND):
+        exec(compile(block, str(SECOND), "exec", dont_inherit=True), vars(page))
+    both = vars(page)["both"]
+    assert [part.key for part in both.setup.method.parts][:3] == [
+        "objective.fedlc",
+        "objective.lookahead",
+        "personalize.agree",
+    ]
+    recalls = [json.loads(value) for (value,) in both.rows("SELECT value FROM notes WHERE name = 'recall'")]
+    assert len(recalls) == 6
+    assert all(len(recall) == 10 and all(0 <= value <= 1 for value in recall) for recall in recalls)
+    assert "recall by class" in capsys.readouterr().out

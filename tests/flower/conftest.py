@@ -1,4 +1,5 @@
-"""Real federations on loopback: a SuperLink with TLS and node authentication, SuperNodes with their own keys and data.
+"""Real federations on loopback: a SuperLink with TLS and node authentication on 127.0.0.1, nginx in front of it on
+127.0.0.2 as `deploy init` configures it, SuperNodes with their own keys and data that connect to nginx.
 
 A round costs seconds of polling and process start, so one test covers several events of one federation.
 """
@@ -22,7 +23,7 @@ import numpy as np
 import pytest
 
 import undrift as ud
-from undrift.deploy.init import init
+from undrift.deploy.init import Places, init
 from undrift.store.record import rows_of
 
 BIN = Path(sys.executable).parent
@@ -43,10 +44,14 @@ def slices(data: str = "digits", clients: int = 3, most: int = 200) -> list[tupl
     return [(x[:most, :, :, 0].numpy(), y[:most].numpy()) for x, y in map(federation.train, range(clients))]
 
 
-def free_port() -> int:
+PATIENCE = float(os.environ.get("UNDRIFT_TEST_PATIENCE", "1"))  # above 1 on a machine that is busy with other work
+OPERATOR, SITE_SIDE = "127.0.0.1", "127.0.0.2"  # two addresses of loopback's range
+
+
+def free_port(host: str = OPERATOR) -> int:
     """A port without a listener."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return probe.getsockname()[1]
 
 
@@ -56,7 +61,7 @@ class Loopback:
     def __init__(self, folder: Path) -> None:
         self.folder, self.app = folder, folder / "app"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = 0
+        self.port, self.address = free_port(), f"{SITE_SIDE}:{free_port(SITE_SIDE)}"
         self.flower_home = folder / "flower"
         self.flower_home.mkdir()
         self.env = {
@@ -74,12 +79,19 @@ class Loopback:
         deploy_options |= {
             name: more.pop(name) for name in ("evaluate_only", "quorum", "deadline", "wait") if name in more
         }
+        deploy_options = {"wait": 60.0, "deadline": 60.0, **deploy_options}
+        deploy_options |= {name: PATIENCE * deploy_options[name] for name in ("wait", "deadline")}
         own = slices(data, len(sites) + len(deploy_options.get("evaluate_only", [])))
         deploy_options["shape"] = [1, *own[0][0].shape[1:]]
-        init(self.app, {**SETTINGS, "method": method, **more}, {"wait": 60.0, "deadline": 60.0, **deploy_options})
+        init(
+            self.app,
+            {**SETTINGS, "method": method, **more},
+            deploy_options,
+            places=Places(self.address, f"{OPERATOR}:{self.port}"),
+        )
         from undrift.deploy import keys  # needs the flower extra; the quick tests collect this file without it
 
-        keys.make(self.app, ["localhost", "127.0.0.1"])
+        keys.make(self.app, [SITE_SIDE])
         for site, (x, y) in zip([*sites, *deploy_options.get("evaluate_only", [])], own, strict=True):
             (self.folder / site).mkdir()
             np.savez(self.folder / site / "data.npz", x=x, y=y)
@@ -118,11 +130,17 @@ class Loopback:
             self.kill(name)
 
     def superlink(self) -> None:
-        self.port = self.port or free_port()
         keys = self.app / "keys"
-        (self.flower_home / "config.toml").write_text(
-            f'[superlink.undrift]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{keys / "ca.crt"}"\n'
-        )
+        self.configure(self.flower_home, f"{OPERATOR}:{self.port}")
+        if "nginx" not in self.processes:
+            self.start(
+                "nginx",
+                "nginx",
+                "-p",
+                str(self.app / "proxy"),
+                *["-c", "nginx.conf", "-e", "stderr", "-g"],
+                "daemon off;",
+            )
         self.start(
             "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
             "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
@@ -130,6 +148,14 @@ class Loopback:
             "--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation",
         )  # fmt: skip
         self.until(lambda: connects(self.port), "the SuperLink to listen", 60)
+
+    def configure(self, flower_home: Path, address: str) -> None:
+        """Which address `flwr` talks to."""
+        flower_home.mkdir(exist_ok=True)
+        ca = self.app / "keys" / "ca.crt"
+        (flower_home / "config.toml").write_text(
+            f'[superlink.undrift]\naddress = "{address}"\nroot-certificates = "{ca}"\n'
+        )
 
     def register(self, *sites: str) -> None:
         """Register the sites' keys at the SuperLink, in parallel: each call of Flower's command line takes seconds."""
@@ -148,7 +174,7 @@ class Loopback:
     def node(self, site: str) -> None:
         config = {"site": site, "data": str(self.folder / site / "data.py")}
         self.start(
-            site, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates",
+            site, "flower-supernode", "--superlink", self.address, "--root-certificates",
             str(self.app / "keys" / "ca.crt"), "--auth-supernode-private-key", str(self.app / "keys" / site),
             "--host", "127.0.0.1", "--port", str(free_port()),
             "--node-config", " ".join(f'{name}="{value}"' for name, value in config.items()),
@@ -170,6 +196,9 @@ class Loopback:
                     pids.append(pid)
         return pids
 
+    def family(self, name: str) -> list[int]:
+        return family(self.processes[name].pid)
+
     def free_port(self) -> int:
         return free_port()
 
@@ -179,6 +208,7 @@ class Loopback:
     # ---- waiting and reading ---------------------------------------------------------------------------------
 
     def until(self, reached: Callable[[], Any], what: str, seconds: float = 120) -> None:
+        seconds *= PATIENCE
         end = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > end:
@@ -205,7 +235,7 @@ class Loopback:
 
     def until_finished(self, out: str = "run", seconds: float = 200) -> None:
         self.until(lambda: (self.folder / out / "model.safetensors").exists(), f"the end of {out}", seconds)
-        self.until(lambda: "finished after round" in self.log(out), f"the last line of {out}'s log", 30)
+        self.until(lambda: "rounds done; saved in" in self.log(out), f"the last line of {out}'s log", 30)
         self.kill(out)
 
     def events(self, out: str = "run") -> list[tuple[Any, ...]]:

@@ -76,7 +76,8 @@ client.pack_replies = bad_replies
 
 
 def test_when_sites_fail_the_run_completes_with_the_others_and_no_state_is_lost(loopback):
-    """Berlin replies NaN, then in another shape, then lies four times, and later one of its replies is lost. Turin's node is killed and comes
+    """Berlin replies NaN, then in another shape, then lies four times, and later one of its replies is lost. Turin's node is killed and
+    comes
     back. Lima has another label order and joins when that is corrected. In the last round the SuperLink is killed."""
     sites = ("berlin", "turin", "lima")
     loopback.make(rounds=9, sites=sites, quorum=1, deadline=60.0, wait=30.0).superlink()

@@ -19,31 +19,31 @@ def blocks() -> list[str]:
 
 
 def test_the_commands_of_the_guide_run_as_printed(loopback, tmp_path):
-    text = "\n".join(blocks())
-    ports = {port: str(loopback.free_port()) for port in sorted(set(re.findall(r"--port (\d+)", text)))}
+    superlink, door = str(loopback.port), loopback.free_port()
     env = {name: value for name, value in loopback.env.items() if name not in ("FLWR_HOME", "FLWR_TELEMETRY_ENABLED")}
-    env["SUPERLINK"] = f"127.0.0.1:{ports['9092']}"
     loopback.env = env
     folder = tmp_path
     for number, block in enumerate(blocks()):
-        for port, other in ports.items():
-            block = block.replace(f"--port {port}", f"--port {other}")
         block = "\n".join(line for line in block.splitlines() if not line.startswith(INSTALL))
-        if "deploy check ." in block:
-            block = block.replace("deploy check .", f"deploy check . --port {ports['9092']}")
+        block = block.replace("--port 9092", f"--port {superlink}")
+        block = block.replace("deploy check .", f"deploy check . --port {superlink}")
+        places = f"--address 127.0.0.1:{door} --superlink 127.0.0.1:{superlink}"
+        block = block.replace("deploy init clinics", f"deploy init clinics {places}")
         name = f"block-{number}"
-        keeps_running = "flower-superlink" in block or "flower-supernode" in block
         loopback.start(name, "bash", "-ec", block, cwd=folder, env=env)
-        if keeps_running:
-            wanted = ports["9092"] if "flower-superlink" in block else None
-            loopback.until(lambda: loopback.listens(wanted) if wanted else "SuperNode ID" in loopback.log(name), block)  # noqa: B023
+        listening = superlink if "flower-superlink" in block else str(door) if block.startswith("nginx") else None
+        if listening is not None:
+            loopback.until(lambda: loopback.listens(listening), block)  # noqa: B023
+            continue
+        if "deploy node" in block:
+            loopback.until(lambda: "SuperNode ID" in loopback.log(name), block)  # noqa: B023
             continue
         loopback.until(lambda: loopback.ended(name), block, 200)  # noqa: B023
         assert loopback.processes.pop(name).returncode == 0, loopback.log(name)
         if "cd clinics" in block:
             folder = tmp_path / "clinics"
     output = loopback.log(f"block-{len(blocks()) - 1}")
-    assert "finished after round 2" in output
+    assert "finished: 2 of 2 rounds done" in output
     assert re.search(r"oslo +2 +1 ", output), output
     assert "Sequential" in output or "Linear" in output
     assert ud.load(tmp_path / "first").summary["rounds"] == 2

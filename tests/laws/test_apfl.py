@@ -38,16 +38,19 @@ def test_pfllib_alpha_and_model_by_hand():
     assert alpha > 0.499  # v is nearer to the client's own optimum: its share grows
 
 
-def test_official_steps_on_the_mixed_output_and_moves_alpha_once_a_round():
-    # The output is x − 1, so the mixed output at v, w is α(v − 1) + (1 − α)(w − 1), and ∇v = α · mixed.
-    run = run_parts("apfl(variant=official)", quadratics([1.0], [1.0]), rounds=1, epochs=2)
-    w, v, alpha = 0.0, 0.0, 0.5
-    mixed = alpha * (v - 1) + (1 - alpha) * (w - 1)  # o_w is that of the batch's own pass
-    g_w, g_v = w - 1, alpha * mixed
-    w, v = w - 0.1 * g_w, v - 0.1 * g_v
-    alpha -= 0.1 * ((v - w) * (alpha * g_v + (1 - alpha) * g_w) + 0.02 * alpha)
-    v -= 0.1 * alpha * (alpha * (v - 1) + (1 - alpha) * (w - 1))
-    assert run.state(0)["alpha"] == pytest.approx(alpha, rel=1e-5)
+def test_official_is_fedtorchs_step_by_hand():
+    # The output is x − 1. FedTorch: w steps, then the batch goes through v and the *new* w, and the mixed loss
+    # (α(v − 1) + (1 − α)(w − 1))²/2 has slopes α · mixed along v and (1 − α) · mixed along w.
+    run = run_parts("apfl(variant=official, alpha0=0.6)", quadratics([1.0], [1.0]), rounds=1, epochs=2)
+    w, v, alpha = 0.0, 0.0, 0.6
+    w -= 0.1 * (w - 1)
+    mixed = alpha * (v - 1) + (1 - alpha) * (w - 1)
+    g_v, g_w = alpha * mixed, (1 - alpha) * mixed
+    v -= 0.1 * g_v
+    next_alpha = alpha - 0.1 * ((v - w) * (alpha * g_v + (1 - alpha) * g_w) + 0.02 * alpha)
+    w -= 0.1 * (w - 1)  # second epoch: α has moved and stays
+    v -= 0.1 * next_alpha * (next_alpha * (v - 1) + (1 - next_alpha) * (w - 1))
+    assert run.state(0)["alpha"] == pytest.approx(next_alpha, rel=1e-5)
     assert run.state(0)["v"].item() == pytest.approx(v, rel=1e-5)
 
 

@@ -84,6 +84,36 @@ def test_the_first_step_is_not_pulled(tiny):
     )
 
 
+@pytest.mark.parametrize(("decay", "step"), [("false", 0.5), ("true", 0.4)])
+def test_the_clip_takes_the_quadratic_term_along_or_not_by_hand(decay, step):
+    # (x − 1)²/2, α_k = 1, clip 0.5. Round 0: gradient −1, clipped to −0.5, so x = 0.05, h = 0.05, Θ = 0.1.
+    # Round 1: −0.9 and −0.05 and +0.1 are clipped to −0.5 together; or the first two are, and 0.1 is added: −0.4.
+    run = run_parts(f"feddyn(alpha=1, decay={decay})", quadratics([1.0], [1.0]), rounds=2, epochs=1, clip=0.5)
+    assert run.vector.item() == pytest.approx(0.1 + 0.1 * step, rel=1e-4)
+
+
+def test_without_a_clip_the_two_forms_are_one(tiny):
+    whole, after = (run_parts(f"feddyn(alpha=0.1, decay={word})", tiny).vector for word in ("false", "true"))
+    assert torch.allclose(whole, after, rtol=0, atol=1e-6)
+    clipped = run_parts("feddyn(alpha=0.1, decay=true)", tiny, clip=0.05).vector
+    assert not torch.allclose(clipped, run_parts("feddyn(alpha=0.1)", tiny, clip=0.05).vector, rtol=0, atol=1e-6)
+
+
+def test_private_entries_do_not_decay(tiny):
+    # FedBN's private entries have no h and no Θ: neither the linear term nor the decay may act on them.
+    from undrift.testing import small_network
+
+    def model():
+        return small_network(5, 3, norm=True)
+
+    settings = {"rounds": 1, "epochs": 1, "batch": 1000, "clip": 1e-3}
+    plain = run_parts("fedbn", tiny, model=model, **settings)
+    decayed = run_parts("fedbn+feddyn(alpha=5, decay=true)", tiny, model=model, **settings)
+    for client in range(4):
+        own, other = (torch.as_tensor(run.raw_state(client)["private"]["vector"]) for run in (plain, decayed))
+        assert torch.allclose(own, other, rtol=0, atol=1e-3 * 0.1 * 2)
+
+
 def test_another_server_update_is_refused(tiny):
     with pytest.raises(BadRequest):
         run_parts("feddyn+fedavgm", tiny)

@@ -33,6 +33,15 @@ def test_no_steps_give_size_weights(proxied, form):
 
 
 @pytest.mark.parametrize("form", ["exponential", "quadratic"])
+def test_from_uniform_no_steps_give_equal_weights(proxied, form):
+    law = run_parts(f"fedlaw(epochs=0, form={form}, start=uniform)", proxied)
+    assert torch.allclose(law.vector, run_parts("fedavg-uniform", proxied).vector, rtol=0, atol=1e-6)
+    # x = √(1/m) and g = 1 for the quadratic form, as the authors have it
+    free, g = combine.fedlaw(form="quadratic", start="uniform").initial(torch.tensor([1.0, 2.0, 3.0, 10.0]))
+    assert (free.tolist(), g.item()) == ([0.5] * 4, 1.0)
+
+
+@pytest.mark.parametrize("form", ["exponential", "quadratic"])
 def test_it_lowers_the_proxy_loss_and_notes_its_weights(proxied, form):
     run = run_parts(f"fedlaw(form={form}, lr=0.05)", proxied, rounds=1)
     plain = run_parts("fedavg", proxied, rounds=1)

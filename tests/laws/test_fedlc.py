@@ -29,6 +29,30 @@ def test_outputs_beyond_the_classes_count_as_absent(job, batch):
     assert torch.allclose(shifted[0], torch.tensor([-0.5, -1 / 3, -100.0, -100.0]))
 
 
+@pytest.mark.parametrize("tau", [0.0, 0.01, 1.0])
+def test_an_absent_class_can_be_masked_exactly_at_every_tau(job, batch, tau):
+    # Classes 0 and 1 are there, class 2 and the spare output are not: they take no share and get no gradient.
+    client, y = job(counts=torch.tensor([16, 81, 0])), torch.tensor([0, 1])
+    part = objectives.fedlc(tau=tau, absent="mask")
+    z = torch.tensor([[0.5, -1.0, 9.0, 9.0], [1.0, 2.0, 3.0, 30.0]], requires_grad=True)
+    shifted = part.logits(z, batch(z), client, part.before_training(client, None, {}))
+    two = z.detach()[:, :2] - tau * torch.tensor([1 / 2, 1 / 3])
+    loss = F.cross_entropy(shifted, y)
+    assert loss.item() == pytest.approx(F.cross_entropy(two, y).item(), rel=1e-6)
+    (slope,) = torch.autograd.grad(loss, z)
+    assert torch.equal(slope[:, 2:], torch.zeros(2, 2))
+    counted = objectives.fedlc(tau=0.01)
+    hardly = counted.logits(z, batch(z), client, counted.before_training(client, None, {}))
+    assert hardly.softmax(1)[0, 2] > 0.4  # what the option is for: 1e-8 samples mask nothing at a small τ
+
+
+def test_masking_leaves_a_client_with_one_class_where_it_is():
+    alone = testing.tiny(clients=1, classes=3, seed=1)
+    alone.y[:] = 0
+    masked = run_parts("fedlc(tau=0.01, absent=mask)", alone, rounds=1)
+    assert torch.equal(masked.vector, masked.setup.runtime.initial)
+
+
 def test_gradient_by_finite_differences(job, batch):
     client, y = job(counts=torch.tensor([5, 1, 40])), torch.tensor([0, 1, 2, 2])
     part, draw = objectives.fedlc(), torch.Generator().manual_seed(0)

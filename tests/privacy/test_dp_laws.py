@@ -232,7 +232,6 @@ def test_accepted_statistics_are_listed_and_the_weights_are_used():
         ("dp(noise=1, clip=-2)", {}, "clip must be above 0"),
         ('dp(noise=1, clip="adaptive(2)")', {}, "between 0 and 1"),
         ('dp(noise=1, clip="adapt(0.5)")', {}, "adaptive(0.5)"),
-        ("dp", {}, "epsilon"),
         ("dp(epsilon=8, noise=1)", {}, "not both"),
         ("dp(noise=1)+topk(0.1)", {}, "last upload part"),
         ("quantize(8)+dp(noise=1)", {}, "use topk with dp"),

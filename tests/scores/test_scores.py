@@ -33,6 +33,17 @@ def test_gen_by_hand():
     assert scores.gen(Z, largest=2).item() == pytest.approx(-sum(terms[1:]))
 
 
+def test_gen_of_a_confident_sample_is_that_of_exact_arithmetic():
+    # p = 1/(1 + e^−25) rounds to 1 in float32; (p (1 − p))^0.1 is e^−2.5 for both classes. At 400 even e^−400 is 0.
+    for gap in (25.0, 80.0, 400.0):
+        z = torch.tensor([[gap, 0.0]])
+        assert scores.gen(z).item() == pytest.approx(-2 * math.exp(-gap / 10), rel=1e-5)
+    many = torch.tensor([[30.0, 3.0, 1.0, 0.0]])
+    assert torch.allclose(scores.gen(many).double(), scores.gen(many.double()), rtol=1e-5)
+    assert scores.gen(torch.tensor([[1e4, -1e4]])).item() == 0
+    assert scores.gen(torch.zeros(1, 1)).item() == 0  # one class: p = 1
+
+
 def test_gen_never_falls_below_its_fixed_bound():
     # The bound's terms are at p = 1/2 each, which no softmax has for more than two classes.
     assert scores.gen_floor(10) == pytest.approx(-8.706, abs=1e-3)

@@ -166,7 +166,11 @@ def test_a_grid_chooses_per_method_on_validation_data_and_all_seeds_use_the_choi
         **SMALL,
     )
     tried = [(row["method"], row.get("chosen")) for row in done.tried]
-    assert tried == [("fedavg", {"lr": 1e-6}), ("fedavg", {"lr": 0.1}), ("fedprox lr=0.02", None)]
+    assert tried == [
+        ("fedavg lr=1e-06", {"lr": 1e-6}),
+        ("fedavg lr=0.1", {"lr": 0.1}),
+        ("fedprox lr=0.02", None),
+    ]
     scores = [row["stages"]["G"]["validation_accuracy"] for row in done.tried[:2]]
     assert scores[1] > scores[0]
     assert [row.get("chosen") for row in done.rows] == [{"lr": 0.1}, None, {"lr": 0.1}, None]

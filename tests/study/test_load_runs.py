@@ -24,16 +24,16 @@ def test_rejected_grid_points_are_listed_but_are_no_results(tmp_path):
     comparison = compare(
         ["fedavg", "fedprox"], grid={"lr": [1e-6, 0.1]}, seeds=2, validation=0.2, out=tmp_path / "g", **SMALL
     )
-    assert labels(tmp_path / "g") == [("fedavg", 0), ("fedavg", 1), ("fedprox", 0), ("fedprox", 1)]
+    assert labels(tmp_path / "g") == [(f"{name} lr=0.1", seed) for name in ("fedavg", "fedprox") for seed in (0, 1)]
     assert [run.row["accuracy"] for run in load_runs([tmp_path / "g"])] == [
         row["accuracy"] for row in sorted(comparison.rows, key=lambda row: row["method"])
     ]
     tried = grid_rows(tmp_path / "g")
     assert [line[:2] + line[3:] for line in tried] == [
-        ["fedavg", "lr=0.1", "chosen"],
-        ["fedavg", "lr=1e-06", "—"],
-        ["fedprox", "lr=0.1", "chosen"],
-        ["fedprox", "lr=1e-06", "—"],
+        ["fedavg lr=0.1", "lr=0.1", "chosen"],
+        ["fedavg lr=1e-06", "lr=1e-06", "—"],
+        ["fedprox lr=0.1", "lr=0.1", "chosen"],
+        ["fedprox lr=1e-06", "lr=1e-06", "—"],
     ]
     assert all(float(good[2]) > float(bad[2]) for good, bad in (tried[:2], tried[2:]))
     again = compare(

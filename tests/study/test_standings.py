@@ -6,10 +6,13 @@ import math
 
 import pytest
 
+from undrift.core.errors import BadRequest
 from undrift.study.standings import (
     G,
     difference,
     mean_and_std,
+    rank_column,
+    rank_note,
     ranks,
     results_table,
     shown_difference,
@@ -68,3 +71,32 @@ def test_a_failed_run_is_marked_and_does_not_count():
     assert [line[0] for line in results_table(rows)[1:]] == ["a", "b (1 failed)"]
     assert results_table([row("a", 0, 0.5), {**failed, "seed": 0}])[-1][:2] == ["b", "failed"]
     assert standings_table(rows)[1][0] == "a" or standings_table(rows)[1][0] == "b"
+
+
+def local(method, accuracy, own):
+    stages = {"G": None, "L1": {"acc_local": {"mean": own}}, "L2": None}
+    return row(method, 0, accuracy, stages=stages)
+
+
+def test_methods_are_ranked_by_the_column_asked_for():
+    rows = [local("a", 0.9, 0.5), local("b", 0.8, 0.7)]
+    assert [line[0] for line in results_table(rows)[1:]] == ["a", "b"]
+    assert [line[0] for line in results_table(rows, "L1 Acc(L)")[1:]] == ["b", "a"]
+    table = standings_table(rows, "l1 acc(l)")
+    assert table[0][3] == "L1 Acc(L) − a"
+    assert [line[:4] for line in table[1:]] == [
+        ["b", "1.0", "100 %", "+20.00"],
+        ["a", "2.0", "0 %", ""],
+    ]
+    with pytest.raises(BadRequest, match="L3"):
+        rank_column(rows, "L3")
+
+
+def test_methods_without_a_global_model_are_ranked_by_what_all_have():
+    rows = [local("a", 0.9, 0.5), local("fedper", None, 0.7), local("local", None, 0.6)]
+    assert rank_column(rows) == "L1 Acc(L)"
+    assert rank_note(rows) == "Ranked by L1 Acc(L): fedper, local have no global model."
+    assert [line[0] for line in standings_table(rows)[1:]] == ["fedper", "local", "a"]
+    asked = results_table(rows, "G")  # those without a value come last, by what they have
+    assert [line[0] for line in asked[1:]] == ["a", "fedper", "local"]
+    assert rank_note(rows, "G") == ""

@@ -18,6 +18,7 @@ from undrift.cli import (
     env,
     export,
     methods,
+    models,
     paper,
     report,
     resume,
@@ -62,11 +63,12 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
         typer.echo(WELCOME)
 
 
-for module in (demo, run, compare, resume, show, report, export, runs, methods, check, env, bench):
+for module in (demo, run, compare, resume, show, report, export, runs, methods, models, check, env, bench):
     module.add(app)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
 app.add_typer(deploy.app, name="deploy")
 commands = [
-    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "paper", "report", "resume", "run", "runs", "show",
+    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "models", "paper", "report", "resume",
+    "run", "runs", "show",
 ]  # fmt: skip

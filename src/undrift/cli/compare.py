@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from undrift.cli.settings import flag, read, read_one, with_options
 from undrift.core.errors import BadRequest, RunFailed, unknown
-from undrift.experiment.options import FIELDS
+from undrift.experiment.options import FIELDS, OBJECTS
 
 if TYPE_CHECKING:
     from undrift.study.compare import Compared
@@ -29,9 +30,14 @@ def compare(
     seeds: int | None = typer.Option(None, "--seeds", help="number of seeds, each with its own federation [1]"),
     repeat: int | None = typer.Option(None, "--repeat", help="number of seeds, all on the same federation"),
     grid: list[str] = typer.Option(
-        [], "--grid", help="lr=0.01,0.1: choose the best value per method on validation data; repeatable"
+        [],
+        "--grid",
+        help="lr=0.01,0.1 or fedprox.mu=0.01,0.1: choose the best value per method on validation data; repeatable",
     ),
     resume: bool = typer.Option(False, "--resume", help="finish the comparison in --out or in the given folder"),
+    rank_by: str | None = typer.Option(
+        None, "--rank-by", help='column to rank by, such as "L1 Acc(L)" [G, or what all methods have]'
+    ),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
     log: str | None = typer.Option(None, "--log", help="append every round to this file"),
@@ -39,9 +45,11 @@ def compare(
 ) -> None:
     """Run several methods on the same federation. Cohorts and initial model are the same; prints tables, writes a page."""
     from undrift.study.compare import comparison_folder, plan_comparison
+    from undrift.study.standings import rank_column
 
     if "method" in given:
         raise BadRequest("compare takes its methods as arguments, not as --method")
+    rank_column([], rank_by)  # refuse an unknown column before the first run
     out = given.pop("out", None)
     if resume:
         asked, folder = found_again(methods or [], given, out, seeds, repeat, grid, trust)
@@ -53,7 +61,7 @@ def compare(
         )
         folder = comparison_folder(asked, out, resume=False)
     done = carried_out(asked, folder, quiet, log)
-    present(done, json, quiet)
+    present(done, json, quiet, rank_by=rank_by)
     refuse_failed(done.rows)
 
 
@@ -105,18 +113,39 @@ def found_again(
 
 
 def read_grid(words: list[str]) -> dict[str, list[Any]]:
-    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}. Values of an option that is given twice are joined."""
+    """`lr=0.01,0.1` -> {"lr": [0.01, 0.1]}; `fedprox.mu=0.01,0.1` and `fedprox(mu=0.01,0.1)` -> {"fedprox.mu": […]}. Values
+    of an option that is given twice are joined."""
+    from undrift.core.text import parse
+
     grid: dict[str, list[Any]] = {}
-    for word in (one for text in words for one in text.split()):
+    for word in (one for text in words for one in apart(text, " ")):
+        if in_brackets := re.fullmatch(r"([A-Za-z_][\w.:-]*)\(\s*([A-Za-z_]\w*)\s*=(.*)\)", word):
+            word = f"{in_brackets[1]}.{in_brackets[2]}={in_brackets[3]}"
         key, equals, values = word.partition("=")
-        key = key.removeprefix("--").replace("-", "_")
+        name, dot, option = key.removeprefix("--").rpartition(".")
+        option = option.replace("-", "_")
         if not equals:
-            raise BadRequest(f"--grid must be name=value,value, not {word!r}")
-        if key not in FIELDS:
-            raise unknown("option for --grid", key, FIELDS)
-        more = [read_one(key, value) for value in values.split(",") if value]
+            raise BadRequest(f"--grid must be name=value,value or method.name=value,value, not {word!r}")
+        if not name and option not in FIELDS:
+            raise unknown("option for --grid", option, FIELDS)
+        texts = [value.strip() for value in apart(values, ",")]
+        plain = option in FIELDS and option not in OBJECTS
+        more = [read_one(option, value) if plain or not name else parse(f"a({value})").args[0] for value in texts]
+        key = name + dot + option
         grid[key] = list(dict.fromkeys([*grid.get(key, []), *more]))
     return grid
+
+
+def apart(text: str, mark: str) -> list[str]:
+    """The pieces of a text between marks that are not inside brackets, without empty ones."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == mark and depth <= 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece for piece in pieces if piece.strip()]
 
 
 def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -> Compared:
@@ -130,28 +159,23 @@ def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -
         board.end()
 
 
-def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -> None:
+def present(done: Compared, json: bool, quiet: bool, title: str | None = None, rank_by: str | None = None) -> None:
     """Write the page, and print tables (for people) or one JSON object (for scripts)."""
     from undrift.cli import note
-    from undrift.experiment.tables import legend, text_table
     from undrift.report.report import write
-    from undrift.study.standings import LEGEND, results_table, standings_table
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):
         page = done.folder / "index.html"
-        note(write(page, [done.folder], title))
+        note(write(page, [done.folder], title, rank_by))
     if not quiet:
         eyes = sys.stderr if json else sys.stdout
-        print(
-            f"\n{text_table(results_table(done.rows))}\n\n{text_table(standings_table(done.rows))}\n\n{legend()}\n{LEGEND}",
-            file=eyes,
-        )
+        print(f"\n{done.text(rank_by)}", file=eyes)
         for row in done.rows:
             if "failed" in row:
                 print(f"\n{row['method']}, seed {row['seed']}, failed: {row['failed']}", file=eyes)
         if done.tried:
-            print(f"\nchosen on validation data: {', '.join(sorted({words(row) for row in done.rows}))}", file=eyes)
+            print(f"\nchosen on validation data: {', '.join(sorted({row['method'] for row in done.rows}))}", file=eyes)
         print(f"\n{done.seconds:.1f} s; report: {page}", file=eyes)
     if json:
         found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder)}
@@ -159,10 +183,6 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None) -
             found["tried"] = [{"method": row["method"], **row.get("chosen", {}), "validation_accuracy":
                                (row["stages"]["G"] or {}).get("validation_accuracy")} for row in done.tried]  # fmt: skip
         print(json_module.dumps(found))
-
-
-def words(row: dict[str, Any]) -> str:
-    return f"{row['method']} " + ", ".join(f"{key}={value}" for key, value in row.get("chosen", {}).items())
 
 
 def parsed(argument: str) -> MethodEntry:

@@ -36,8 +36,20 @@ def init(
         None, "--relative-norm", help="largest norm of an update, in medians of the other sites' updates [10]"
     ),
     show_models: bool = typer.Option(False, "--show-models", help="allow methods that show sites each other's models"),
+    unnamed_nodes: bool = typer.Option(
+        False, "--unnamed-nodes", help="allow nodes whose keys have no registered name to speak for a site"
+    ),
+    address: str | None = typer.Option(
+        None, "--address", help="HOST:PORT where sites reach the proxy [127.0.0.1:9443]"
+    ),
+    superlink: str | None = typer.Option(
+        None, "--superlink", help="HOST:PORT of the SuperLink, for the operator and the proxy only [127.0.0.1:9092]"
+    ),
 ) -> None:
-    """Write a complete Flower app: settings, the two apps, a template for a site's data, a key script, a README."""
+    """Write a complete Flower app: settings, the two apps, a proxy's configuration, a template for a site's data, a key
+    script, a README."""
+    from undrift.deploy import app_hash
+    from undrift.deploy.init import Places
     from undrift.deploy.init import init as write
     from undrift.deploy.spec import DEPLOY_HINTS
 
@@ -55,11 +67,15 @@ def init(
     for name, value in (("quorum", quorum), ("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
         if value is not None:
             deploy_options[name] = read_as(DEPLOY_HINTS[name], name, value)
-    spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models)
+    if unnamed_nodes:
+        deploy_options["unnamed_nodes"] = True
+    places = Places(**{k: v for k, v in (("address", address), ("superlink", superlink)) if v is not None})
+    spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models, places)
     for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
     typer.echo(f"{setup.method.name} for {', '.join(spec.all_sites)} is in {folder}; read {folder}/README.md first")
     typer.echo("a site sends in every round: " + "; ".join(uploads(setup)))
+    typer.echo(f"the app's SHA-256, for the sites: {app_hash.write(Path(folder))} (also in {folder}/{app_hash.FILE})")
 
 
 def settings_of(run: str | None) -> dict[str, Any]:
@@ -100,17 +116,26 @@ def check(
     site: str | None = typer.Option(None, "--site", help="the site's name; without it, the server is checked"),
     data: str | None = typer.Option(None, "--data", help="the site's data.py"),
     port: str | None = typer.Option(None, "--port", help="the SuperLink's port, which must be free [9092]"),
+    address: str | None = typer.Option(
+        None, "--address", help="HOST:PORT where sites connect, when all runs: is only Fleet open there?"
+    ),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
-    """Check a site before it joins (its data.py, a round's time and memory, what would leave), or check the server."""
+    """Check a site before it joins (its data.py, a round's time and memory, what would leave), check the server before it
+    starts, or check what is open to the sites when it runs."""
     from undrift.deploy import check as checks
+    from undrift.deploy import proxy
 
-    number = read_as(Port, "port", port)
-    if site is None:
+    superlink_port = read_as(Port, "port", port) or 9092
+    if address is not None:
+        if site is not None or data is not None:
+            raise BadRequest("--address checks what answers there; leave out --site and --data")
+        report = proxy.check(address, superlink_port)
+    elif site is None:
         if data is not None:
-            raise BadRequest("--data is checked with its site; add --site NAME")
+            raise BadRequest("--site is missing; --data belongs to a site")
         require_flower()
-        report = checks.server(Path(folder), number or 9092)
+        report = checks.server(Path(folder), superlink_port)
     else:
         if port is not None:
             raise BadRequest("--port is the server's; leave it out where a site is checked, or leave out --site")
@@ -122,6 +147,52 @@ def check(
     else:
         for name, value in report.items():
             typer.echo(f"{name:<22} {value}")
+
+
+@app.command("app-hash")
+def app_hash_command(
+    folder: str | None = typer.Argument(None, help="an app's folder; without it, the apps that this machine was sent"),
+    json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
+) -> None:
+    """Print the SHA-256 of an app: at the operator's to publish it, at a site of what it was sent ($FLWR_HOME/apps)."""
+    from undrift.deploy import app_hash
+
+    require_flower()
+    if folder is not None:
+        found = [(Path(folder), app_hash.of(Path(folder)), "")]
+    else:
+        found = app_hash.received()
+    if json:
+        rows = [{"folder": str(path), "sha256": digest, "remark": remark} for path, digest, remark in found]
+        typer.echo(json_module.dumps(rows))
+        return
+    for path, digest, remark in found:
+        typer.echo(f"{digest}  {path}{f'  ({remark})' if remark else ''}")
+
+
+@app.command("node")
+def node(
+    site: str = typer.Argument(..., help="the site's name in the operator's list"),
+    data: str = typer.Option(..., "--data", help="the site's data.py"),
+    key: str = typer.Option(..., "--key", help="the site's private key"),
+    address: str | None = typer.Option(
+        None, "--address", envvar="FLEET", help="HOST:PORT where sites connect [$FLEET]", show_envvar=False
+    ),
+    ca: str | None = typer.Option(
+        None, "--ca", envvar="CA", help="certificate of the authority to trust [$CA]", show_envvar=False
+    ),
+    folder: str | None = typer.Option(None, "--folder", help="the site's folder [undrift, beside its data.py]"),
+) -> None:
+    """Run this site's SuperNode until it is stopped, and end its processes with it."""
+    from undrift.deploy import node as nodes
+    from undrift.deploy import proxy
+
+    require_flower()
+    if not address or not ca:
+        raise BadRequest("--address and --ca are missing; give them, or source environment.sh")
+    proxy.host_and_port(address)
+    args = nodes.command(site, Path(data), address, Path(ca), Path(key), None if folder is None else Path(folder))
+    raise typer.Exit(nodes.run(args))
 
 
 @app.command("status")

@@ -83,7 +83,7 @@ def refuse_nothing_learned(result: Result) -> None:
 
 def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """Print the result: tables (for people), one JSON object (for scripts)."""
-    from undrift.experiment.tables import legend, privacy_lines, stage_table, text_table, unseen_line
+    from undrift.experiment.tables import legend, privacy_lines, site_table, stage_table, text_table, unseen_line
 
     if not quiet:
         stream = sys.stderr if json else sys.stdout
@@ -92,8 +92,11 @@ def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
             print(newcomers, file=stream)
         for line in privacy_lines(summary):
             print(line, file=stream)
+        if sites := site_table([("", summary.get("sites", {}))]):
+            print(f"\n{text_table(sites)}\n", file=stream)
         for failure in summary["failures"][:5]:
-            who = "a worker" if failure["client"] is None else f"client {failure['client']}"
+            number = f"client {failure['client']}"
+            who = "a worker" if failure["client"] is None else failure.get("name", number)
             print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=stream)
         if summary["run"]:
             print(f"run: {summary['run']}", file=stream)

@@ -81,7 +81,7 @@ def print_run(folder: Path, record: Record, options: dict[str, Any], traces: boo
 
 def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
     """What the tables need, read from the record alone: the federation and the network are not built."""
-    from undrift.experiment.summary import client_stage, global_stage, privacy, unseen
+    from undrift.experiment.summary import client_stage, global_stage, privacy, sites, unseen
 
     stage_g = global_stage(record)
     return {
@@ -91,6 +91,7 @@ def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
         "stages": {"G": stage_g, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
         "unseen": unseen(record),
         "privacy": privacy(record.all),
+        "sites": sites(record.all),
     }
 
 
@@ -113,20 +114,25 @@ def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict
 def tables(record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """The stages, unseen clients, and the numbers as papers print them."""
     from undrift.evaluate.views import protocols
-    from undrift.experiment.tables import legend, privacy_lines, stage_table, text_table, unseen_line
+    from undrift.experiment.tables import legend, privacy_lines, site_table, stage_table, text_table, unseen_line
 
     lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend()}"]
     if newcomers := unseen_line(summary):
         lines.append(newcomers)
     lines += privacy_lines(summary)
+    if sites := site_table([("", summary["sites"])]):
+        lines.append(f"\n{text_table(sites)}")
     return [*lines, f"\n{text_table(protocols(record.all, options['thresholds']))}"]
 
 
 def diagnostics_and_events(record: Record) -> list[str]:
     """The last diagnostics, and the first events: failures, resumes, stops."""
+    from undrift.store.record import client_names
+
     lines = [f"{metric} ({data}): {value:.6g}" for metric, data, value in record.all(LAST_DIAGNOSTICS)]
+    names = client_names(record.all)
     for round, client, kind, detail in record.all(FIRST_EVENTS):
-        who = "" if client is None else f" client {client}"
+        who = "" if client is None else f" {names.of(client)}"
         lines.append(f"round {round}:{who} {kind}: {detail}")
     return lines
 

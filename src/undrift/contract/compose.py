@@ -34,6 +34,7 @@ CLIENT_HOOKS = (
     "sample_weights",
     "loss",
     "gradient",
+    "after_clip",
     "proximal_strength",
     "after_step",
     "after_training",

@@ -133,6 +133,7 @@ class Replies:
         return len(self.ids)
 
     def of(self, part: str) -> Replies:
+        """The same with the messages to another part, by its key `axis.name`."""
         return replace(self, client_messages=self.by_part.get(part, [{} for _ in self.ids]))
 
     def only(self, keep: Sequence[int]) -> Replies:
@@ -190,16 +191,17 @@ class Server:
     plan: Plan
     round: int
     vector: torch.Tensor  # what is sent by default; do not change in place
-    part: str
+    part: str  # the key of the part that looks
     memories: dict[str, Tree]  # committed
     staged: dict[str, Tree]
-    shelf: Shelf
+    shelf: Shelf  # a row per client, that this part keeps at the server
     model: Callable[[torch.Tensor], Flat]  # a module to evaluate or differentiate
-    note: Callable[..., None]
+    note: Callable[..., None]  # note(name, value, client=None) records a value
     proxy: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def memory(self) -> Any:
+        """What this part keeps at the server between rounds. Assign a new tree; do not change the old one in place."""
         return self.staged[self.part] if self.part in self.staged else self.memories.get(self.part)
 
     @memory.setter
@@ -207,6 +209,7 @@ class Server:
         self.staged[self.part] = copied(tree)
 
     def stream(self, purpose: str) -> torch.Generator:
+        """Draws of this part in this round."""
         return torch_stream(self.plan.seed, f"{self.part}/{purpose}", self.round)
 
     def noise(self, purpose: str, size: int, deviation: float) -> torch.Tensor:

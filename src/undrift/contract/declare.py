@@ -1,6 +1,6 @@
 """What travels between a site and the server is declared, and only that travels.
 
-    sends = {"control": Along("P"), "phi": Number()}
+    uplink = {"control": Along("P"), "phi": Number()}
 
 From the declaration the engine validates what arrives, keeps private entries at home, counts bytes, and says before
 a run what leaves a site. A message is a flat dict from declared names to values.

@@ -64,6 +64,7 @@ class TrainingStats:
 
     @property
     def gave_up(self) -> bool:
+        """Whether too many losses were not finite: the client stops."""
         return self.skipped >= PATIENCE
 
     def usable(self, loss: float) -> bool:
@@ -84,6 +85,7 @@ class TrainingStats:
         self._weight_sum += weight * samples
 
     def end_epoch(self) -> None:
+        """Called by the engine after every epoch: sums and means."""
         if self._epoch_samples:
             self.last_loss = self._epoch_loss_sum / self._epoch_samples
         self.samples += self._epoch_samples
@@ -150,8 +152,16 @@ class Job:
     `init_client`; `n` and `counts` are final after `hold_out`; `start` after `Personalize.start`; `stats` and `trained`
     after training."""
 
-    start: torch.Tensor
-    trained: torch.Tensor
+    plan: Plan
+    round: int
+    client: int
+    lr: float  # the run's rate in this round
+    initial: torch.Tensor  # Θ⁰, the model before round 0
+    received: torch.Tensor  # what the server sent, with the client's private entries; do not change
+    n: int  # training samples
+    counts: torch.Tensor  # training samples by class
+    start: torch.Tensor  # where training begins
+    trained: torch.Tensor  # where it ended
     stats: TrainingStats
 
     def __init__(self, data: ClientData, part: str, received: torch.Tensor) -> None:
@@ -163,6 +173,7 @@ class Job:
         self.count()
 
     def count(self) -> None:
+        """Count the samples. The engine calls it again when some are held out."""
         self.n = len(self._data.y)
         self.counts = torch.bincount(self._data.y, minlength=self.plan.classes)
 

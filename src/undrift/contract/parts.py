@@ -10,7 +10,7 @@ Order of one round (docs/design.md has the table):
     server   broadcast · message_for · model_for
     client   init_client · hold_out · before_start · start · before_training
              each epoch: epoch_indices · update_mask
-             each batch: logits · sample_weights · loss · gradient · after_step
+             each batch: logits · sample_weights · loss · gradient · after_clip · after_step
              after_training · personal_models · upload
     server   weights · combine · release · receive · step · evaluated
 
@@ -61,12 +61,12 @@ class Part:
 
     @property
     def uplink(self) -> Declaration:
-        """What travels from a client to the server: names of `finish`'s message. In a deployment a reply has all of them."""
+        """What travels from a client to the server: names of `after_training`'s message. In a deployment a reply has all of them."""
         return {}
 
     @property
     def downlink(self) -> Declaration:
-        """What travels to a client: names of `broadcast` and `brief` together."""
+        """What travels to a client: names of `broadcast` and `message_for` together."""
         return {}
 
     @property
@@ -77,6 +77,7 @@ class Part:
 
     @property
     def name(self) -> str:
+        """The class's name in lower case."""
         return type(self).__name__.lower()
 
     @property
@@ -161,6 +162,10 @@ class Objective(Part):
         get the gradient of the whole composition, and `batch.gradient_at(P)` gives it at another point."""
         raise NotImplementedError
 
+    def after_clip(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
+        """Change the flat gradient G in place after it is clipped: what acts like weight decay."""
+        raise NotImplementedError
+
     def proximal_strength(self, job: Job) -> float:
         """μ of a proximal pull towards a fixed point: it shortens every later step (FedNova's a needs it)."""
         return 0.0
@@ -211,6 +216,7 @@ class Combine(Part):
     averages: ClassVar[bool] = False  # it is the weighted mean of the vectors and nothing else
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
+        """The combined vector of `replies.vectors`; the weights are non-negative and sum to one."""
         raise NotImplementedError
 
 

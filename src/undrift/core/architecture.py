@@ -42,12 +42,17 @@ def architecture(
         module.train(was_training)
     logits = out if isinstance(out, torch.Tensor) else getattr(out, "logits", None)
     if not isinstance(logits, torch.Tensor):
-        raise BadRequest("the model must return a tensor of logits, or an object that has them as .logits")
+        raise BadRequest(
+            f"the model {type(module).__name__} returns {type(out).__name__}; it must return a tensor of logits, or an "
+            "object that has them as .logits"
+        )
     head = None
     for name, child, value in reversed(order):
         linear = isinstance(child, nn.Linear) or (isinstance(child, nn.Conv2d) and child.kernel_size == (1, 1))
         if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
-            if torch.equal(value.flatten(1), logits.flatten(1)):
+            # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
+            # head's own weight refuse such a model.
+            if torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

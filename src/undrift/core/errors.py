@@ -7,7 +7,9 @@ and ends with exit code 2, that of a `RunFailed` with exit code 1. Everything el
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 from undrift.core.words import clipped
 
@@ -16,12 +18,30 @@ class BadRequest(ValueError):
     """The request cannot be met as asked: one sentence with the cause and the fix."""
 
 
+class NoData(BadRequest):
+    """The data of a run cannot be had here."""
+
+
 class RunFailed(RuntimeError):
     """The request was fine, the run broke: one sentence, and the run stays resumable."""
 
 
 class Stopped(RuntimeError):
     """Ctrl-C, with the sentence that says how to go on (the option parser would swallow a KeyboardInterrupt's)."""
+
+
+# What refusals of labels say, wherever labels enter.
+LABELS = (
+    "labels are one class per sample, as a whole number or a name; regression, several labels per sample and masks are not "
+    "supported"
+)
+
+
+def raised(error: BaseException) -> str:
+    """What a user's code raised, and where: `KeyError: 'x' (line 3 of mine.py)`."""
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else text
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:

@@ -73,11 +73,20 @@ def optimizer(model: Flat, plan: Settings, buffer: torch.Tensor | None = None) -
 
 
 def step(rule: SGD | Adam, G: torch.Tensor, lr: float, mask: torch.Tensor | None = None) -> None:
-    """One step along a flat gradient. `mask` holds back the *update*, momentum included: a zeroed gradient would still
-    move under both momentum and decay."""
+    """One step along a flat gradient: clip, then `after_clip`."""
+    clip(rule, G)
+    after_clip(rule, G, lr, mask)
+
+
+def clip(rule: SGD | Adam, G: torch.Tensor) -> None:
     if rule.plan.clip is not None:
         norm = torch.linalg.vector_norm(G)
         G.mul_(torch.clamp(rule.plan.clip / (norm + 1e-6), max=1.0))
+
+
+def after_clip(rule: SGD | Adam, G: torch.Tensor, lr: float, mask: torch.Tensor | None = None) -> None:
+    """The step along a clipped gradient. `mask` holds back the *update*, momentum included: a zeroed gradient would still
+    move under both momentum and decay."""
     grads = [G] if rule.flat else rule.model.views(G)
     if mask is None:
         rule.update(grads, lr)

@@ -13,7 +13,6 @@ Three traps, each met in practice:
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +23,9 @@ from torch import nn
 
 from undrift.core.architecture import architecture
 from undrift.core.errors import BadRequest
+from undrift.core.modules import Scratch, module_copy, other_floats, persistent_buffers, put_back, scratch_buffers
 
 Integers = dict[str, torch.Tensor]
-Scratch = tuple[str, str, torch.Tensor | None]  # module, name and value of a buffer that is not in the state dict
 View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
 
 
@@ -97,10 +96,11 @@ class Flat:
     """A module whose parameters and floating buffers are views into `vector`."""
 
     def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
-        self.module = module.to(device)
+        others = other_floats(module)
+        self.module = (module.float() if others else module).to(device)
         self._scratch = scratch_buffers(self.module)
         modules, norms, head, batchnorm_needs_two = architecture(self.module, sample.to(device))
-        notes: list[str] = []
+        notes = [f"{name} was {kind} and is held as float32" for name, kind in others.items()]
         parameters = [(n, p) for n, p in self.module.named_parameters()]
         trained = [(n, p) for n, p in parameters if p.requires_grad]
         frozen = [(n, p) for n, p in parameters if not p.requires_grad]
@@ -110,8 +110,6 @@ class Flat:
             for name, tensor in tensors:
                 if tensor.is_complex():
                     raise BadRequest(f"the model's {name} is complex; Undrift holds models as real float32 vectors")
-                if tensor.dtype != torch.float32:
-                    notes.append(f"{name} was {str(tensor.dtype).removeprefix('torch.')} and is held as float32")
                 entries.append(Entry(name, tuple(tensor.shape), at, at + tensor.numel(), kind))
                 at += tensor.numel()
         if not trained:
@@ -205,7 +203,7 @@ class Flat:
         if self._catch is not None:
             self._catch.remove()
         saved, self.features = self.features, None
-        module = copy.deepcopy(self.module)
+        module = module_copy(self.module)
         self.features = saved
         if self._catch is not None:
             self._catch = None
@@ -256,37 +254,3 @@ def tied(owners: dict[str, nn.Module], entry: Entry, view: torch.Tensor) -> View
     if entry.kind == "buffer":
         owner._buffers[name] = view
     return (owner._buffers if entry.kind == "buffer" else owner._parameters), name, view.data_ptr()
-
-
-def persistent_buffers(module: nn.Module) -> tuple[list[tuple[str, torch.Tensor]], list[tuple[str, torch.Tensor]]]:
-    """(floating, integer) buffers that belong to the state dict, each storage once."""
-    floating: list[tuple[str, torch.Tensor]] = []
-    integer: list[tuple[str, torch.Tensor]] = []
-    seen: set[int] = set()
-    for prefix, owner in module.named_modules():
-        for name, buffer in owner._buffers.items():
-            if buffer is None or name in owner._non_persistent_buffers_set or id(buffer) in seen:
-                continue
-            seen.add(id(buffer))
-            full = f"{prefix}.{name}" if prefix else name
-            (floating if buffer.is_floating_point() or buffer.is_complex() else integer).append((full, buffer))
-    return floating, integer
-
-
-def scratch_buffers(module: nn.Module) -> list[Scratch]:
-    """The buffers that are not in the state dict, with copies of their values."""
-    return [
-        (path, name, None if buffer is None else buffer.detach().clone())
-        for path, owner in module.named_modules()
-        for name, buffer in owner._buffers.items()
-        if name in owner._non_persistent_buffers_set and not nn.parameter.is_lazy(buffer)
-    ]
-
-
-def put_back(buffers: dict[str, torch.Tensor | None], name: str, value: torch.Tensor | None) -> None:
-    """Give a buffer its initial value. It is written in place where it can be: modules may share it."""
-    now = buffers[name]
-    if value is None or now is None or now.shape != value.shape or now.dtype != value.dtype or now.requires_grad:
-        buffers[name] = None if value is None else value.clone()
-    else:
-        now.copy_(value)

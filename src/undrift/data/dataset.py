@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import LABELS, BadRequest
 
 if TYPE_CHECKING:
     import torch
@@ -68,19 +69,28 @@ class DataSet:
 
     def scaled(self, x: np.ndarray) -> torch.Tensor:
         """A float32 copy of x, with uint8 scaled to 0…1. Domain transforms and augmentations work on this."""
-        import torch
-
-        tensor = torch.from_numpy(np.array(x, dtype=np.float32))
-        return tensor.div_(255) if x.dtype == np.uint8 else tensor
+        return scaled(x)
 
     def standardised(self, x: np.ndarray | torch.Tensor) -> torch.Tensor:
         """A float32 copy of (x − mean)/std. Arrays are scaled first, a tensor must already be in 0…1."""
-        import torch
+        return standardised(x, self.mean, self.std)
 
-        tensor = self.scaled(x) if isinstance(x, np.ndarray) else x.to(torch.float32, copy=True)
-        along = (-1, *(1,) * (len(self.shape) - 1))
-        mean, std = (torch.tensor(values, dtype=torch.float32).view(along) for values in (self.mean, self.std))
-        return tensor.sub_(mean).div_(std)
+
+def scaled(x: np.ndarray) -> torch.Tensor:
+    import torch
+
+    tensor = torch.from_numpy(np.array(x, dtype=np.float32))
+    return tensor.div_(255) if x.dtype == np.uint8 else tensor
+
+
+def standardised(x: np.ndarray | torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """See `DataSet.standardised`. The moments are per channel (N, C, H, W) or per column (N, F)."""
+    import torch
+
+    tensor = scaled(x) if isinstance(x, np.ndarray) else x.to(torch.float32, copy=True)
+    along = (-1, *(1,) * (tensor.dim() - 2))
+    means, deviations = (torch.tensor(values, dtype=torch.float32).view(along) for values in (mean, std))
+    return tensor.sub_(means).div_(deviations)
 
 
 def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
@@ -117,8 +127,7 @@ def _check_samples(name: str, split: str, x: np.ndarray, y: np.ndarray, classes:
         )
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise BadRequest(
-            f"labels of {name} ({split}) must be a flat array of integers, not {y.dtype} of shape {y.shape}; "
-            "number the classes 0, 1, 2, …"
+            f"labels of {name} ({split}) must be a flat array of integers, not {y.dtype} of shape {y.shape}; {LABELS}"
         )
     if len(y) and not 0 <= y.min() <= y.max() < classes:
         wrong = y.min() if y.min() < 0 else y.max()

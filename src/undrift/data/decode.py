@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import LABELS, BadRequest
 from undrift.data.cache import Arrays
 from undrift.data.readers import channels_first, cifar, idx_pair, npz, svhn_mat
 
@@ -73,14 +73,26 @@ def npz_set(paths: list[Path]) -> Arrays:
     return arrays | {name: found[name] for name in ("classes", "domains") if name in found}
 
 
+MOST_FLOATS = 50  # classes that are given as floats
+
+
 def whole_numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
-    """Labels as int64. Floats are accepted only if each is a whole number, since 1.5 is no class."""
+    """Labels as int64, one per sample. Floats are accepted only if each is a whole number, since 1.5 is no class, and if
+    there are few: the whole-valued floats of a measurement would become hundreds of classes."""
+    values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1:
+        raise BadRequest(f"{name} of {where} has the shape {values.shape}; {LABELS}")
     whole = values.dtype.kind in "iub" or (values.dtype.kind == "f" and bool((values == np.floor(values)).all()))
     if not whole:
         raise BadRequest(
-            f"{name} of {where} must hold integers, not {values.dtype} values; number the classes 0, 1, 2, …"
+            f"{name} of {where} must hold integers, not {values.dtype} values; number the classes 0, 1, 2, … ({LABELS})"
         )
-    return values.reshape(-1).astype(np.int64) if values.ndim == 2 and values.shape[1] == 1 else values.astype(np.int64)
+    if values.dtype.kind == "f" and (many := len(np.unique(values))) > MOST_FLOATS:
+        raise BadRequest(
+            f"{name} of {where} has {many} different values of type {values.dtype}, which look like measurements; {LABELS}; "
+            "if they are classes, give them as integers"
+        )
+    return values.astype(np.int64)
 
 
 def digits_set() -> Arrays:

@@ -2,6 +2,7 @@
 
     spec.py         the operator's decisions, written by `undrift deploy init` and read by the server and every site
     handshake.py    finds out which sites are connected, before round 0 and when a site connects (again)
+    claims.py       which node may speak for which site
     envelope.py     a message: one JSON object and named arrays
     packing.py      orders and replies as envelopes: only declared values travel
     unpacking.py    and back: everything is checked on arrival
@@ -12,6 +13,10 @@
     evaluator.py    stages evaluated at the sites; L1 is sent with the next training order
     server.py       starts or resumes a run in its folder
     client.py       a site's reply to an envelope
+    monitor.py      the run while it goes on: log, stream for alerts, who is awaited
+    node.py         runs a site's SuperNode, and ends its processes with it
+    site_data.py    reads a site's image folders and tables, standardised as in the simulation
+    proxy.py        the proxy that lets sites reach only Flower's Fleet API; app_hash.py the SHA-256 of an app
     site_store.py   a site's folder: states, logs, models; site_model.py opens the models without Flower
     wire.py         the only file that uses Flower's API
 

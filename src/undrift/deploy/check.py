@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import shutil
 import socket
-import sys
+import subprocess
 import tempfile
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import undrift
+from undrift.core import system
 from undrift.core.errors import BadRequest
+from undrift.deploy import app_hash
 from undrift.deploy import spec as specs
 from undrift.deploy.claims import needs_effective_steps
 from undrift.deploy.client import Node, execute_order, site_runtime, site_setup
@@ -54,10 +58,11 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "site": f"{name}, number {spec.number(name)} of {len(spec.all_sites)}{role}",
         "samples": f"{len(federation.y)} training and {len(federation.test_y)} test samples, each {federation.shape}",
         "labels": ", ".join(f"{label}: {count}" for label, count in zip(spec.labels, counts, strict=True)),
+        "undrift": version(app),
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
         "one round": f"{working:.2f} s, and {loading:.2f} s to load the data, of the {spec.deadline:g} s allowed",
-        "memory": f"{peak_memory() / 2**20:.0f} MB at most",
+        "memory": peak_memory(),
         "arrives": f"{down.bytes:,} bytes a round",
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
         "policy": f"{node.policy}: {policy}"
@@ -66,6 +71,14 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "kept at the site": f"{stored:,} bytes per state version, in {node.folder}; {free(node.folder)} are free",
         "ready": "yes; nothing was sent",
     }
+
+
+def version(app: Path) -> str:
+    """This version beside the app's: the handshake refuses a site whose version is not the server's."""
+    written_by = tomllib.loads((app / "run.toml").read_text()).get("about", {}).get("undrift")
+    if written_by == undrift.__version__:
+        return undrift.__version__
+    return f"{undrift.__version__}; the app was written by {written_by}: ask the operator which one the server has now"
 
 
 def one_round(spec: Spec, setup: Setup, node: Node, site_store: SiteStore) -> tuple[float, Envelope, Envelope]:
@@ -105,14 +118,37 @@ def first_messages(setup: Setup) -> dict[str, Any]:
     return server_round.messages_for(server_round.broadcasts(), 0)
 
 
-def peak_memory() -> int:
-    """Bytes. Linux reports kilobytes, macOS bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform.startswith("linux") else 1)
+def peak_memory() -> str:
+    peak = system.peak_memory()
+    return "unknown on this system" if peak is None else f"{peak / 2**20:.0f} MB at most"
 
 
 def free(folder: Path) -> str:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return f"{shutil.disk_usage(existing).free / 2**30:.1f} GB"
+
+
+def proxy_state(app: Path) -> str:
+    """What nginx says about the proxy's configuration."""
+    config = app / "proxy" / "nginx.conf"
+    if not config.is_file():
+        raise BadRequest(f"there is no {config}: sites would reach Control; `undrift deploy init` writes it")
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
+    if program is None:
+        return f"nginx is not installed here; it needs {config}"
+    args = [program, "-t", "-q", "-p", str(config.parent.resolve()), "-c", "nginx.conf", "-e", "stderr"]
+    tried = subprocess.run(args, capture_output=True, text=True, timeout=60)
+    if tried.returncode:
+        raise BadRequest(f"nginx refuses {config}: {' '.join(tried.stderr.split())}")
+    return f"nginx accepts {config}"
+
+
+def app_state(app: Path) -> str:
+    """The app's SHA-256 now, and whether it is the published one."""
+    digest, published = app_hash.of(app), app_hash.published(app)
+    if published == digest:
+        return f"SHA-256 {digest}"
+    return f"SHA-256 {digest}, which is not the one in {app / app_hash.FILE}: publish it to the sites"
 
 
 def server(app: Path, port: int) -> dict[str, Any]:
@@ -133,6 +169,9 @@ def server(app: Path, port: int) -> dict[str, Any]:
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
         "sites": ", ".join(spec.all_sites),
         "keys": f"all in {keys}",
+        "proxy": proxy_state(app),
+        "app": app_state(app),
+        "names": "any node may speak for any site" if spec.unnamed_nodes else "only registered names speak for a site",
         "port": f"{port} is free",
         "ready": "yes",
     }

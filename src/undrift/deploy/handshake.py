@@ -3,8 +3,8 @@ node id.
 
 The server sends one request to every node that connects, and another when its SuperNode was restarted. The site replies
 with its name, its sample counts, its label names and its layout. If anything differs from the server's, the site is
-refused with a sentence and the federation continues without it. A node that was registered under a name may only speak
-for that site. If two nodes claim one site, the one that replied first keeps it while it is connected.
+refused with a sentence and the federation continues without it. A node may only speak for the site whose name its key
+was registered under (`Claims`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import undrift
 from undrift.contract.declare import Malformed
 from undrift.deploy.codes import refusal_sentence
 from undrift.deploy.envelope import HEADER_BYTES, Envelope, Parcel, check_fields, length_of, printable, reason
+from undrift.deploy.monitor import Monitor
+from undrift.deploy.node_names import Connection, NodeNames
 from undrift.deploy.packing import ArrayPacker
 from undrift.deploy.spec import MAX_SAMPLES, Spec, resolved_parts
 from undrift.experiment.setup import Setup
@@ -29,14 +31,6 @@ REPLY_FIELDS = {
     "kind": (str,), "site": (str,), "version": (str,), "n": (int,), "tests": (int,), "labels": (list,), "layout": (str,),
 }  # fmt: skip
 REFUSAL_FIELDS = {"kind": (str,), "site": (str,), "code": (str,)}
-
-
-@dataclass(frozen=True)
-class Connection:
-    """A connected node: the name it was registered under ("" without one) and the time of its connection."""
-
-    name: str
-    since: str
 
 
 class TrafficLog:
@@ -75,9 +69,17 @@ class ConnectedSite:
 class Handshake:
     """The sites that are connected now, and the events about the others."""
 
-    def __init__(self, spec: Spec, transport: Transport, request: Envelope, traffic: TrafficLog | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        transport: Transport,
+        request: Envelope,
+        traffic: TrafficLog | None = None,
+        monitor: Monitor | None = None,
+    ) -> None:
         self.spec, self.transport, self.request = spec, transport, request
-        self.traffic = traffic or TrafficLog(None)
+        self.traffic, self.monitor = traffic or TrafficLog(None), monitor or Monitor()
+        self.node_names = NodeNames(spec.unnamed_nodes)
         self.sites: dict[str, ConnectedSite] = {}
         self.pending_events: list[tuple[str, str]] = []  # (kind, sentence)
         self._awaited: dict[str, int] = {}  # node by the id of a request without a reply
@@ -107,14 +109,18 @@ class Handshake:
         until = time.monotonic() + seconds
         while True:
             self.poll()
-            connected = self.connected()
-            if len(connected) == len(self.spec.all_sites):
-                return
-            if enough is not None and len(connected & set(self.spec.sites)) >= enough:
-                return
-            if time.monotonic() >= until:
+            missing, left = self.missing(enough), until - time.monotonic()
+            self.monitor.awaiting(None, missing if left > 0 else [], left)
+            if not missing or left <= 0:
                 return
             time.sleep(self.transport.pause)
+
+    def missing(self, enough: int | None) -> list[str]:
+        """The listed sites that are not connected, none if `enough` of those that train are."""
+        connected = self.connected()
+        if enough is not None and len(connected & set(self.spec.sites)) >= enough:
+            return []
+        return [site for site in self.spec.all_sites if site not in connected]
 
     def connected(self) -> set[str]:
         return {name for name, site in self.sites.items() if site.node in self._online}
@@ -156,8 +162,8 @@ class Handshake:
         name = head["site"]
         if name not in self.spec.all_sites:
             raise Malformed(f"there is no site {name[:40]!r} in the list {', '.join(self.spec.all_sites)}")
-        if connection.name and connection.name != name:
-            raise Malformed(f"its key is registered for {connection.name}, not for {name}")
+        known = self.sites.get(name)
+        self.node_names.check(name, node, connection, known.node if known and known.node in self._online else None)
         if head["version"] != request["version"]:
             raise Malformed(f"it has undrift {head['version'][:20]}, the server {request['version']}")
         if head["labels"] != request["labels"]:
@@ -170,9 +176,7 @@ class Handshake:
                 f"it has {head['n']} training and {head['tests']} test samples; at most {most} training samples are "
                 "accepted"
             )
-        known = self.sites.get(name)
-        if known is not None and known.node != node and known.node in self._online:
-            raise Malformed(f"another connected node speaks for {name}")
+        self.node_names.accept(name, node, connection)
         if known is None or known.n != head["n"]:
             self.pending_events.append(
                 ("joined", f"{name} joined with {head['n']} training and {head['tests']} test samples")

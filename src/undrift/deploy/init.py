@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -14,6 +15,7 @@ import undrift
 from undrift import data as data_sets
 from undrift.core.errors import BadRequest
 from undrift.core.user_code import user_files
+from undrift.deploy import proxy
 from undrift.deploy.spec import Spec, from_tables, server_federation
 from undrift.experiment.foreign_code import foreign_code
 from undrift.experiment.run_toml import option_values, provenance
@@ -25,8 +27,26 @@ SIMULATION_ONLY = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the sites connect, and where the SuperLink listens for the operator and the proxy: HOST:PORT."""
+
+    address: str = proxy.ADDRESS
+    superlink: str = proxy.SUPERLINK
+
+    def __post_init__(self) -> None:
+        for text in (self.address, self.superlink):
+            proxy.host_and_port(text)
+        if self.address == self.superlink:
+            raise BadRequest(f"the sites' address and the SuperLink's are both {self.address}; they must differ")
+
+
 def init(
-    folder: Path, options: Mapping[str, Any], deploy_options: Mapping[str, Any], show_models: bool = False
+    folder: Path,
+    options: Mapping[str, Any],
+    deploy_options: Mapping[str, Any],
+    show_models: bool = False,
+    places: Places | None = None,
 ) -> tuple[Spec, Setup]:
     """Write the app of a deployment: `options` are those of a run, `deploy_options` those of the table `[deploy]`."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -49,7 +69,7 @@ def init(
             f"{setup.method.name} shows sites each other's models, from which a site may learn about another's data; "
             "give --show-models if all sites agree"
         )
-    write(folder, spec, setup)
+    write(folder, spec, setup, places or Places(), data)
     return spec, setup
 
 
@@ -65,7 +85,7 @@ def shape_and_labels(data: Any, deploy_options: Mapping[str, Any]) -> dict[str, 
     return {"shape": list(source.shape), "labels": [str(label) for label in source.classes]}
 
 
-def write(folder: Path, spec: Spec, setup: Setup) -> None:
+def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = None) -> None:
     options = {
         name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
     }
@@ -87,7 +107,15 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / name)
     included = ("undrift_app/*.py", "run.toml", *own_code)
+    host, port = proxy.host_and_port(places.superlink)
     values = {
+        "address": places.address,
+        "sites_host": proxy.host_and_port(places.address)[0],
+        "superlink": places.superlink,
+        "superlink_host": host,
+        "superlink_port": port,
+        "listen": proxy.listen(places.address),
+        **moments(data, spec),
         "name": "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "undrift-app",
         "version": undrift.__version__,
         "labels": repr(list(spec.labels)),
@@ -97,8 +125,22 @@ def write(folder: Path, spec: Spec, setup: Setup) -> None:
         "method": setup.method.name.replace('"', "'"),
         "include": ", ".join(f'"{name}"' for name in included),
     }
-    for target in ("pyproject.toml", "README.md", "site/data.py", "site/policy.toml", "make_keys.py", "environment.sh"):
+    for target in (
+        "pyproject.toml", "README.md", "site/data.py", "site/policy.toml", "make_keys.py", "environment.sh", "proxy/nginx.conf",
+    ):  # fmt: skip
         path = folder / target
         path.parent.mkdir(exist_ok=True)
         template = Template((TEMPLATES / f"{path.name}.txt").read_text("utf-8"))
         path.write_text(template.safe_substitute(values), "utf-8")
+
+
+def moments(data: Any, spec: Spec) -> dict[str, str]:
+    """The means and deviations with which the simulation standardised the data, as text for a site's data.py."""
+    if data is None:
+        unknown = "# unknown here: agree on them with all sites, and keep them the same everywhere"
+        return {"mean": repr((0.0,)), "std": repr((1.0,)), "moments_from": unknown}
+    source = data_sets.load(data)
+    found = f"# of {source.name}, as in the simulation; the same at every site"
+    if source.shape != spec.shape:
+        found = f"# of {source.name}, whose samples have another shape: check them; the same at every site"
+    return {"mean": repr(source.mean), "std": repr(source.std), "moments_from": found}

@@ -1,4 +1,4 @@
-"""Trial keys: a private certificate authority, the SuperLink's certificate and one key pair per site.
+"""Trial keys: a private certificate authority, a certificate for the proxy and the SuperLink, one key pair per site.
 
 In production every site makes its own key (`ssh-keygen -t ecdsa -b 384`) and sends only the public half, and the
 certificate comes from your organisation's certificate authority.
@@ -20,6 +20,7 @@ from undrift.core.errors import BadRequest
 from undrift.deploy import spec
 
 PRIVATE = 0o600
+LOOPBACK = ("localhost", "127.0.0.1")  # where the operator and the proxy reach the SuperLink
 
 
 def make(app: Path, hosts: list[str]) -> Path:
@@ -34,7 +35,7 @@ def make(app: Path, hosts: list[str]) -> Path:
     root = signed(
         issuer, issuer, authority.public_key(), authority, [(x509.BasicConstraints(True, 0), True), SIGNS_CERTIFICATES]
     )
-    names = x509.SubjectAlternativeName([address(host) for host in hosts])
+    names = x509.SubjectAlternativeName([address(host) for host in dict.fromkeys([*hosts, *LOOPBACK])])
     leaf = signed(common_name(hosts[0]), issuer, server.public_key(), authority, [(names, False)])
     for name, certificate in (("ca.crt", root), ("server.crt", leaf)):
         (folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -93,7 +94,7 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.P
 def main(app: Path) -> None:
     """`python make_keys.py [HOST …]`, in the app's folder."""
     try:
-        folder = make(app, sys.argv[1:] or ["localhost", "127.0.0.1"])
+        folder = make(app, sys.argv[1:] or list(LOOPBACK))
     except BadRequest as error:
         print(f"undrift: {error}", file=sys.stderr)
         raise SystemExit(2) from None

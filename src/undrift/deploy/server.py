@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,11 +20,11 @@ from undrift.core.schema import Count, Name, check, setting
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
 from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake_request
+from undrift.deploy.monitor import Log, Monitor, Progress, prometheus_file
 from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import MAX_SAMPLES, Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
-from undrift.experiment.callback import RunCallback
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
 from undrift.experiment.result import Result
 from undrift.experiment.resume import open_store, rebuild_setup, refuse_edited
@@ -40,8 +40,6 @@ from undrift.store import checksums
 from undrift.store.durable import make_folder, write_file
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
-
-Log = Callable[[str], None]
 
 
 def log_to_stderr(text: str) -> None:
@@ -85,13 +83,15 @@ def serve_run(spec: Spec, transport: Transport, config: Mapping[str, Any], log: 
         raise BadRequest("a run needs a folder at the server: flwr run … -c 'out=\"/srv/undrift/first\"'")
     folder = Path(str(config["out"])).expanduser().resolve()
     test_set = load_test_set(spec, config)
+    prometheus = prometheus_file(str(config.get("prometheus") or ""))
     before = os.umask(0o077)  # models and record reveal something about the sites' data
     try:
         if folder.is_dir():
             make_private(folder)
-        if (folder / "roll.json").exists():
-            return resume_run(spec, transport, folder, test_set, log)
-        return start_run(spec, transport, folder, test_set, log)
+        with Monitor(folder, spec.all_sites, spec.options.rounds, prometheus).session() as monitor:
+            if (folder / "roll.json").exists():
+                return resume_run(spec, transport, folder, test_set, log, monitor)
+            return start_run(spec, transport, folder, test_set, log, monitor)
     finally:
         os.umask(before)
 
@@ -105,7 +105,9 @@ def make_private(folder: Path) -> None:
         path.chmod(0o600)
 
 
-def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
+def start_run(
+    spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log, monitor: Monitor
+) -> Result:
     if folder.exists() and any(path.name not in RUN_FILES for path in folder.iterdir()):
         raise BadRequest(f"{folder} holds files that are not a deployment's run; choose another out")
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
@@ -115,10 +117,13 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
     store = RunStore(folder, int(spec.options.memory * 10**9))
     try:
         run = uuid.uuid4().hex[:12]
+        monitor.open(1, 0)
         traffic = TrafficLog(folder / "border.jsonl")
-        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1), traffic)
+        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1), traffic, monitor)
         log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
         handshake.wait_for_sites(spec.wait)
+        if spec.unnamed_nodes:
+            handshake.pending_events.append(("waived", WAIVED))
         record_handshake(handshake, store, 0, log)
         connected = handshake.connected() & set(spec.sites)
         needed = spec.needed(len(spec.sites))
@@ -147,13 +152,16 @@ def start_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples 
 
 
 ROLLBACKS = 2  # of a run that was started once
+WAIVED = "nodes whose keys have no registered name may speak for any site"
 RUN_FILES = (
     "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
-    "run.toml.part", "roll.json.part", kept_code.FOLDER,
+    "run.toml.part", "roll.json.part", "metrics.jsonl", kept_code.FOLDER,
 )  # fmt: skip
 
 
-def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log) -> Result:
+def resume_run(
+    spec: Spec, transport: Transport, folder: Path, test_set: Samples | None, log: Log, monitor: Monitor
+) -> Result:
     info = RunInfo.load(folder)
     before = specs.read(folder)
     if (before.sites, before.evaluate_only, before.labels) != (spec.sites, spec.evaluate_only, spec.labels):
@@ -181,9 +189,12 @@ def resume_run(spec: Spec, transport: Transport, folder: Path, test_set: Samples
         store.record.event(
             server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
         )
-        log(f"resuming at round {server_state.round} of {setup.plan.rounds} in {folder}")
+        log(f"resuming at round {server_state.round} ({server_state.round} of {setup.plan.rounds} done) in {folder}")
+        monitor.open(info.sessions, server_state.round)
         traffic = TrafficLog(folder / "border.jsonl")
-        handshake = Handshake(spec, transport, handshake_request(spec, setup, info.run, info.sessions), traffic)
+        handshake = Handshake(
+            spec, transport, handshake_request(spec, setup, info.run, info.sessions), traffic, monitor
+        )
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, server_state.round, log)
         return run_rounds(spec, setup, handshake, store, info, server_state, log)
@@ -197,6 +208,7 @@ def record_handshake(handshake: Handshake, store: RunStore, round: int, log: Log
         handshake.pending_events.append(("absent", f"{site} did not complete the handshake"))
     for kind, sentence in handshake.events():
         store.record.event(round, None, kind, sentence)
+        handshake.monitor.event(round, kind, sentence)
         log(sentence)
 
 
@@ -217,8 +229,8 @@ def run_rounds(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )
     last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    callback = LogCallback(log, store, last_event)
-    loop = setup.loop(engine, store, callback, evaluator)
+    progress = Progress(log, store, handshake.monitor, last_event)
+    loop = setup.loop(engine, store, progress, evaluator)
     model = f"{setup.model_name} ({setup.plan.layout.n:,} numbers)"
     log(f"{setup.method.name}: {setup.plan.rounds} rounds, {model}; {engine.plan_line}")
     with one_thread():
@@ -226,14 +238,14 @@ def run_rounds(
             server_state = loop.begin()
         else:
             evaluate_last_round(loop, evaluator, store, server_state)
-        server_state = run_with_rollbacks(loop, engine, evaluator, callback, server_state)
+        server_state = run_with_rollbacks(loop, engine, evaluator, progress, server_state)
     export(setup, store, server_state)
-    log(f"finished after round {server_state.round}; saved in {store.folder}")
+    log(f"finished: {server_state.round} of {setup.plan.rounds} rounds done; saved in {store.folder}")
     return Result(setup, store, server_state)
 
 
 def run_with_rollbacks(
-    loop: Loop, engine: SitesEngine, evaluator: SiteEvaluator, callback: LogCallback, server_state: ServerState
+    loop: Loop, engine: SitesEngine, evaluator: SiteEvaluator, callback: Progress, server_state: ServerState
 ) -> ServerState:
     """The rounds to the last one. If a model makes training non-finite at the sites, the run goes back to the checkpoint
     before it: what made the model so would otherwise be in every checkpoint to come."""
@@ -245,6 +257,7 @@ def run_with_rollbacks(
             finished = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
             for kind, sentence in engine.events():  # the unfinished round's events belong in the record
                 store.record.event(finished, None, kind, sentence)
+            callback.events()
             if not isinstance(error, Unsound):
                 raise
             if not error.round or not rollbacks_left:
@@ -253,11 +266,11 @@ def run_with_rollbacks(
                     "look at what the sites sent (`undrift deploy status`), or lower --lr"
                 ) from None
             server_state, _ = store.restore(before=error.round)
+            callback.last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]  # rows are gone
             engine.forget()
             sentence = f"{error}; back to the checkpoint before round {server_state.round}"
             store.record.event(server_state.round, None, "rollback", sentence)
-            callback.log(sentence)
-            callback.last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
+            callback.events()
             evaluate_last_round(loop, evaluator, store, server_state)
     raise AssertionError
 
@@ -272,23 +285,6 @@ def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, s
     rows = evaluator.metrics_of(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
     with store.record.transaction():  # rows arrive at once only after the last round
         store.record.add("metrics", rows)
-
-
-@dataclass
-class LogCallback(RunCallback):
-    """Logs every round and its events."""
-
-    log: Log
-    store: RunStore
-    last_event: int = 0  # row of the last event that was logged
-
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
-        self.log(f"round {round + 1}/{rounds}: {seconds:.1f} s{shown}")
-        query = "SELECT rowid, kind, detail FROM events WHERE rowid > ? ORDER BY rowid"
-        for row, kind, detail in self.store.record.all(query, (self.last_event,)):
-            self.last_event = row
-            self.log(f"  {kind}: {detail}")
 
 
 # ---- the server's own data -----------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ changed. The server decides which version counts (`state_round`), and only versi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -28,6 +27,7 @@ import tomli_w
 import torch
 
 from undrift.contract.context import Tree
+from undrift.core import system
 from undrift.core.vector import Integers
 from undrift.deploy.envelope import Envelope
 from undrift.deploy.policy import Refused
@@ -66,7 +66,7 @@ class SiteStore:
         """Handle one envelope at a time."""
         file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            system.lock(file, wait=True)
             yield
         finally:
             os.close(file)

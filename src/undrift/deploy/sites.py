@@ -143,21 +143,31 @@ class SitesEngine(Engine):
             envelope = pack_orders(orders, self.plan, **self.run_fields)
             message_id = None if node is None else self.transport.send(node, envelope, self.spec.deadline)
             if message_id is None:
-                replies |= failures(orders, "absent", f"{site} is not connected")
+                replies |= self.noted(failures(orders, "absent", f"{site} is not connected"), 0.0)
                 continue
             self.traffic.add("down", site, orders[-1].round, envelope)
             awaited[message_id] = client
+        sites = [self.spec.all_sites[client] for client in awaited.values()]
+        self.handshake.monitor.awaiting(max(o[-1].round for o in by_client.values()), sites, self.spec.deadline)
         while awaited:
             for message_id, received in self.transport.fetch(list(awaited)).items():
-                client = awaited.pop(message_id)
-                replies |= self.decode(client, by_client[client], received, time.monotonic() - began)
+                client, seconds = awaited.pop(message_id), time.monotonic() - began
+                replies |= self.noted(self.decode(client, by_client[client], received, seconds), seconds)
             if not awaited or time.monotonic() - began > self.spec.deadline:
                 break
             time.sleep(self.transport.pause)
             self.handshake.poll(max_age=NODE_LIST_AGE)
         for client in awaited.values():
             site = self.spec.all_sites[client]
-            replies |= failures(by_client[client], "late", f"{site} did not reply within {self.spec.deadline:g} s")
+            late = failures(by_client[client], "late", f"{site} did not reply within {self.spec.deadline:g} s")
+            replies |= self.noted(late, self.spec.deadline)
+        return replies
+
+    def noted(self, replies: Replies, seconds: float) -> Replies:
+        """One site's replies, after the monitor has noted that it is no longer awaited."""
+        (last,) = [reply for reply in replies.values()][-1:]
+        kinds = [reply.failure.kind for reply in replies.values() if reply.failure is not None]
+        self.handshake.monitor.reply(last.round, self.spec.all_sites[last.client], seconds, (*kinds, None)[0])
         return replies
 
     def decode(self, client: int, orders: list[Order], received: Parcel | str, seconds: float) -> Replies:

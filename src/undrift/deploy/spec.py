@@ -51,6 +51,9 @@ class DeployTable:
     max_samples: dict[str, Annotated[int, Ge(1), Le(MAX_SAMPLES)]] = setting(
         {}, "by site: the most training samples that it may claim"
     )
+    unnamed_nodes: bool = setting(
+        False, "whether a node whose key has no registered name may speak for the site it claims"
+    )
 
 
 DEPLOY_HINTS = hints_of(DeployTable)
@@ -74,6 +77,7 @@ class Spec:
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
+    unnamed_nodes: bool = False  # whether a node whose key has no registered name may speak for the site it claims
     where: Path = field(default=Path(), compare=False)
 
     def __post_init__(self) -> None:
@@ -142,6 +146,7 @@ class Spec:
             "sites": list(self.sites), "evaluate_only": list(self.evaluate_only), "labels": list(self.labels),
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
             "norm": self.norm, "relative_norm": self.relative_norm, "test_share": self.test_share,
+            "unnamed_nodes": self.unnamed_nodes,
             **({"max_samples": self.max_samples} if self.max_samples else {}),
         }  # fmt: skip
 
@@ -200,7 +205,9 @@ def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = N
     sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # two samples to try the model on
     empty = sample[0][:0], sample[1][:0]
     slices = RemoteClients([0] * len(sizes))
-    return Federation(NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices)
+    return Federation(
+        NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices, names=spec.all_sites
+    )
 
 
 def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> Federation:

@@ -1,10 +1,13 @@
-"""`undrift deploy status`: a deployment's run at the server, finished or in progress."""
+"""`undrift deploy status`: a deployment's run at the server, finished or in progress. Rounds are numbered from 0, as in
+the record and in the server's log."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+from undrift.deploy import monitor
 from undrift.deploy import spec as specs
 from undrift.deploy.sites import PART
 from undrift.experiment.folders import run_folder
@@ -42,6 +45,8 @@ def status(run: str) -> dict[str, Any]:
         "method": str(spec.table["method"]),
         "rounds": rounds,
         "planned": spec.options.rounds,
+        "running": monitor.is_running(folder),
+        "awaited": monitor.awaited_now(folder),
         "sites": sites,
         "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
     }
@@ -60,7 +65,7 @@ def page(report: dict[str, Any]) -> str:
     """The status as text, with the last twelve events."""
     from undrift.experiment.tables import text_table
 
-    rows = [["site", "replies", "last", "seconds", "working", "bytes up", "G", "L1", "L2", "last failure"]]
+    rows = [["site", "replies", "last round", "seconds", "working", "bytes up", "G", "L1", "L2", "last failure"]]
     for site in report["sites"]:
         accuracies = [percent(site["accuracy"][stage]) for stage in ("G", "L1", "L2")]
         rows.append([
@@ -70,6 +75,7 @@ def page(report: dict[str, Any]) -> str:
         ])  # fmt: skip
     lines = [
         f"{report['run']}: {report['method']}, {report['rounds']} of {report['planned']} rounds",
+        waiting(report),
         "",
         text_table(rows, words=(0, 9)),
         "",
@@ -78,6 +84,21 @@ def page(report: dict[str, Any]) -> str:
     for event in report["events"][-12:]:
         lines.append(f"round {event['round']}: {event['kind']}: {event['detail']}")
     return "\n".join(lines)
+
+
+def waiting(report: dict[str, Any]) -> str:
+    """Who is awaited now, in one line."""
+    awaited = report["awaited"]
+    if awaited is None:
+        return "the server does not run now"
+    if not awaited["sites"]:
+        return "the server runs; no site is awaited now"
+    round = awaited["round"]
+    what = "the handshake" if round is None else f"round {round}"
+    if round is not None and round >= report["planned"]:
+        what = "the evaluation after the last round"
+    seconds, left = (f"{max(0.0, s):.0f} s" for s in (time.time() - awaited["since"], awaited["until"] - time.time()))
+    return f"awaited now for {what}: {', '.join(awaited['sites'])}; since {seconds}, for at most {left} more"
 
 
 def shown(value: Any, form: str) -> str:

@@ -1,25 +1,38 @@
 """Tensors between the driver and its worker processes in mapped memory: written once, read in place, never pickled.
 
 An arena is anonymous memory behind a file descriptor (memfd), so nothing is left on disk or in /dev/shm, however a
-process dies. A message is pickled with its large tensors replaced by references (process, place, shape). A tensor that
-occurs in ten orders is written once. A placed tensor stays valid until the second `turn` after it.
+process dies. Where other processes cannot open it (macOS), it is a temporary file that they map, in a folder named after
+the process. What a killed process leaves is removed by the next one that needs such a folder.
+
+A message is pickled with its large tensors replaced by references (process, place, shape). A tensor that occurs in ten
+orders is written once. A placed tensor stays valid until the second `turn` after it, unless it is released before: pages
+of large tensors that nobody reads any more go back to the system.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import io
 import itertools
+import math
 import mmap
 import os
 import pickle
+import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Protocol
 
 import cloudpickle
 import torch
 
+from undrift.core import system
+
 SMALL = 2048  # bytes below which a tensor travels inside the message
 ALIGN = 64
+RELEASED = 1 << 20  # bytes from which memory is given back; smaller pieces are cheaper to keep than to map again
 SERIALS = itertools.count()
 
 
@@ -27,23 +40,53 @@ class Block:
     """One piece of mapped memory that an arena fills from the front."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        if hasattr(os, "memfd_create"):
+        self.size, self.serial, self.used = size, next(SERIALS), 0
+        self.path: str | None = None
+        if system.shares_descriptors():
             self.fd = os.memfd_create("undrift")
         else:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the block
-            self.fd = self.file.fileno()
+            self.fd, self.path = tempfile.mkstemp(dir=block_folder(os.getpid()))
         os.ftruncate(self.fd, size)
         self.memory = mmap.mmap(self.fd, size)
-        self.serial, self.used = next(SERIALS), 0
+
+    @property
+    def place(self) -> int | str:
+        """Where another process finds it: the descriptor or the file."""
+        return self.fd if self.path is None else self.path
 
     def __del__(self) -> None:
-        if not hasattr(self, "file"):
-            os.close(self.fd)  # mappings of this memory stay valid
+        os.close(self.fd)  # mappings of this memory stay valid
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
 
-# pid, fd, the block's serial and size, offset, dtype, shape
-Reference = tuple[int, int, int, int, int, str, tuple[int, ...]]
+# pid, descriptor or file, the block's serial and size, offset, dtype, shape
+Reference = tuple[int, int | str, int, int, int, str, tuple[int, ...]]
+PREFIX = "undrift-blocks-"
+
+
+@cache
+def block_folder(pid: int) -> str:
+    """This process's folder of blocks, removed when the process ends. Folders of processes that are gone are removed."""
+    root = tempfile.gettempdir()
+    for name in os.listdir(root):
+        owner = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and owner.isdigit() and not alive(int(owner)):
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 class Arena:
@@ -60,6 +103,7 @@ class Arena:
         self._placed = {}
         blocks = self._halves[self._now]
         for block in blocks:
+            give_back(block.memory, 0, block.used)
             block.used = 0
 
     def place(self, tensor: torch.Tensor) -> Reference:
@@ -73,14 +117,28 @@ class Arena:
         target = torch.frombuffer(block.memory, dtype=flat.dtype, count=flat.numel(), offset=block.used)
         target.copy_(flat)
         dtype = str(flat.dtype).removeprefix("torch.")
-        reference = (os.getpid(), block.fd, block.serial, block.size, block.used, dtype, tuple(tensor.shape))
+        reference = (os.getpid(), block.place, block.serial, block.size, block.used, dtype, tuple(tensor.shape))
         block.used += -(-size // ALIGN) * ALIGN
         self._placed[id(tensor)] = tensor, reference  # holding the tensor keeps its id from being reused
         return reference
 
-    def forget(self) -> None:
-        """Drop the references to the placed tensors' originals, so that their memory can be freed."""
-        self._placed = {}
+    def forget(self, tensors: Iterable[torch.Tensor] | None = None) -> None:
+        """Drop the references to the placed tensors' originals (of all of them, or of these), so that their memory can be
+        freed."""
+        if tensors is None:
+            self._placed = {}
+        for tensor in tensors or ():
+            self._placed.pop(id(tensor), None)
+
+    def release(self, reference: Reference) -> None:
+        """Give back the memory of a placed tensor that its reader needs no more."""
+        _, _, serial, _, offset, dtype, shape = reference
+        for block in (block for half in self._halves for block in half if block.serial == serial):
+            give_back(block.memory, offset, math.prod(shape) * getattr(torch, dtype).itemsize)
+
+    def allocated(self) -> int:
+        """Bytes of memory that the arena has from the system now."""
+        return sum(512 * os.fstat(block.fd).st_blocks for half in self._halves for block in half)
 
     def _room(self, size: int) -> Block:
         blocks = self._halves[self._now]
@@ -97,24 +155,51 @@ class MappedBlocks:
 
     def __init__(self) -> None:
         self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial, because file descriptors are reused
+        self._places: dict[int, tuple[tuple[int, int], int, int]] = {}  # of large tensors, by their address
 
     def tensor(self, reference: Reference) -> torch.Tensor:
-        pid, fd, serial, size, offset, dtype, shape = reference
+        pid, place, serial, size, offset, dtype, shape = reference
         key = (pid, serial)
         if key not in self._mapped:
-            handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+            handle = os.open(place if isinstance(place, str) else f"/proc/{pid}/fd/{place}", os.O_RDWR)
             try:
                 self._mapped[key] = mmap.mmap(handle, size)
             finally:
                 os.close(handle)
-        count = 1
-        for length in shape:
-            count *= length
-        return torch.frombuffer(self._mapped[key], dtype=getattr(torch, dtype), count=count, offset=offset).view(shape)
+        kind, count = getattr(torch, dtype), math.prod(shape)
+        tensor = torch.frombuffer(self._mapped[key], dtype=kind, count=count, offset=offset).view(shape)
+        if count * kind.itemsize >= RELEASED:
+            self._places[tensor.data_ptr()] = key, offset, count * kind.itemsize
+        return tensor
+
+    def release(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Give back the memory of tensors that were read and are needed no more."""
+        for tensor in tensors:
+            key, offset, size = self._places.pop(tensor.data_ptr(), ((0, 0), 0, 0))
+            if key in self._mapped:
+                give_back(self._mapped[key], offset, size)
 
     def forget(self) -> None:
         """Drop the mappings. Memory that no tensor uses is unmapped."""
         self._mapped.clear()
+        self._places.clear()
+
+
+def give_back(memory: mmap.mmap, start: int, size: int) -> None:
+    """Return the whole pages of a span to the system, for all processes that map it. Linux only, a saving elsewhere."""
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last - first >= RELEASED // 2 and hasattr(mmap, "MADV_REMOVE"):
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_REMOVE, first, last - first)
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """The large tensors of a tree or message."""
+    if large(tree):
+        yield tree
+    elif isinstance(tree, (dict, list, tuple)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from tensors_in(item)
 
 
 class TensorWriter(Protocol):

@@ -46,5 +46,5 @@ def open_runtime(content: dict[str, Any]) -> Runtime:
     flat.load(content["initial"])
     names = ("loss", "augment", "metrics", "diagnostics", "ood")
     runtime = Runtime(content["plan"], content["federation"], flat, *(content[name] for name in names))
-    runtime.initial = content["initial"].clone()
+    runtime.initial = content["initial"]  # mapped: all workers share one
     return runtime

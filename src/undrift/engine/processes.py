@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from undrift.engine.arena import Arena, MappedBlocks, pack, pack_objects, unpack
+from undrift.contract.context import Tree
+from undrift.engine.arena import Arena, MappedBlocks, Reference, pack, pack_objects, tensors_in, unpack
 from undrift.engine.payload import runtime_payload
 from undrift.engine.pool import Pool, lost_clients
 from undrift.engine.spawn import Worker, start_worker, stop_workers
+from undrift.round.orders import Reply
 
 EXCHANGES = itertools.count()
 
@@ -30,6 +32,7 @@ class Processes(Pool):
         self._exchange = -1
         self._events: list[tuple[str, str]] = []
         self._runtime_message: bytes | None = None
+        self._state_places: dict[int, list[Reference]] = {}  # of the states in the orders of a chunk
 
     def open(self, runtime: Any, states: Any) -> Processes:
         """Send every worker the runtime. The workers open it while the driver continues."""
@@ -57,6 +60,7 @@ class Processes(Pool):
 
     def begin(self, orders: Sequence[Any]) -> None:
         self._exchange = next(EXCHANGES)
+        self._state_places.clear()
         self._arena.turn()
 
     def answers(self) -> Iterator[tuple[Worker, Any]]:
@@ -69,7 +73,10 @@ class Processes(Pool):
                 yield worker, None
                 continue
             if kind == "done" and number == self._exchange:
-                worker.chunks.pop(worker.order.popleft(), None)
+                chunk = worker.order.popleft()
+                worker.chunks.pop(chunk, None)
+                for reference in self._state_places.pop(chunk, ()):
+                    self._arena.release(reference)
                 yield worker, content
 
     def send(self, worker: Worker, orders: Sequence[Any], positions: list[int]) -> None:
@@ -77,8 +84,17 @@ class Processes(Pool):
         worker.chunks[number] = positions
         worker.order.append(number)
         content = [(position, self.with_state(orders[position])) for position in positions]
+        packed = pack(("work", self._exchange, content), self._arena)
+        # A state goes to one worker only: its copy here is dropped now, the one in the arena when the worker has answered.
+        states = [tensor for _, order in content for tensor in tensors_in(order.state)]
+        self._state_places[number] = [self._arena.place(tensor) for tensor in states]
+        self._arena.forget(states)
         with contextlib.suppress(OSError):  # `answers` notices a dead worker
-            worker.pipe.send_bytes(pack(("work", self._exchange, content), self._arena))
+            worker.pipe.send_bytes(packed)
+
+    def release(self, reply: Reply, state: Tree) -> None:
+        needed = {tensor.data_ptr() for tensor in tensors_in([reply.vector, reply.client_messages])}
+        self._blocks.release(tensor for tensor in tensors_in(state) if tensor.data_ptr() not in needed)
 
     def replace(self, worker: Worker, orders: Sequence[Any]) -> list[list[int]]:
         """Replace a dead worker by a new one and return the chunks it left."""

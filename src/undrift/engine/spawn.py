@@ -11,10 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-# malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step.
+from undrift.core import system
+from undrift.core.errors import BadRequest
+
+# malloc keeps its pages. Else the large feature maps of convolutions are returned to the system at every step. Vectors of
+# more than 128 MB are returned: a worker would keep the copies of every client it has served.
 KEEP_PAGES = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_MMAP_THRESHOLD_": "134217728",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_TOP_PAD_": "67108864",
 }
 
@@ -36,6 +40,8 @@ def cores() -> int:
 
 
 def start_worker(module: str = "undrift.engine.worker", **environment: str) -> Worker:
+    if not system.starts_workers():
+        raise BadRequest("worker processes need Linux or macOS; use --engine inline")
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **KEEP_PAGES, **environment}
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -16,7 +16,7 @@ STOP = b""
 def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere the end of the pipe ends the worker
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
     if os.getppid() != int(sys.argv[2]):
         sys.exit(0)
@@ -49,8 +49,11 @@ def main() -> None:
             exchange = number
         assert runtime is not None
         replies = [(position, serve(runtime, order)) for position, order in content]
+        packed = pack(("done", number, replies), arena)
+        arena.forget()
+        del replies, content  # their tensors are in the arena: the originals would stay until the next message
         try:
-            pipe.send_bytes(pack(("done", number, replies), arena))
+            pipe.send_bytes(packed)
         except (BrokenPipeError, OSError):
             return
 

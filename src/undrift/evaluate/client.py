@@ -21,10 +21,10 @@ Mixture = Sequence[tuple[Any, torch.Tensor]]  # [(weight, vector)]: the outputs 
 
 def evaluate_span(runtime: Runtime, order: Order) -> Reply:
     """The logits of the order's vector on samples [start, stop) of a test set."""
-    x, _ = runtime.federation.evaluation_set(order.data)
+    x, _ = runtime.federation.evaluation_set(order.data, order.span)
     spare = runtime.spare(0)
     spare.load(order.vector, order.integers)
-    logits, _ = eval_logits(spare, x[slice(*order.span)].to(spare.device), runtime.network_input)
+    logits, _ = eval_logits(spare, x.to(spare.device), runtime.network_input)
     return Reply(order.round, order.client, logits=logits.cpu())
 
 

@@ -64,7 +64,7 @@ class StageEvaluator:
             on_global = global_metrics(self.runtime, logits, ranks=self.is_due(round))
             rows += named(round, None, "G", on_global)
             if federation.validation:
-                y = federation.evaluation_set("validation")[1]
+                y = federation.evaluation_labels("validation")
                 found = self.runtime.measure(self.logits(state, round, "validation"), y)
                 rows += named(round, None, "G", {"validation": found})
         if not self.is_due(round):
@@ -80,7 +80,7 @@ class StageEvaluator:
 
     def logits(self, state: ServerState, round: int, data: str) -> torch.Tensor:
         """Of the evaluated model on a whole set."""
-        asked = orders.of_spans(state, round, data, len(self.runtime.federation.evaluation_set(data)[1]))
+        asked = orders.of_spans(state, round, data, len(self.runtime.federation.evaluation_labels(data)))
         replies = self.engine.map(asked)
         pieces = [reply.logits for reply in replies if reply.logits is not None]
         if len(pieces) < len(asked):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from undrift.experiment.setup import Setup
     from undrift.round.engine import Engine
+    from undrift.store.record import Metric
 
 
 class RunCallback:
@@ -17,6 +20,10 @@ class RunCallback:
 
     def on_start(self, setup: Setup, engine: Engine) -> None:
         """Called before the first round that this process runs."""
+
+    def on_metrics(self, round: int, seconds: float, metrics: Sequence[Metric]) -> None:
+        """Called after every round (0-based), before `on_round`, with what was evaluated: rows of (round, client, stage,
+        data, metric, value)."""
 
     def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
         """Called after every round (0-based). `accuracy` is that of the global model (stage G), None without one."""

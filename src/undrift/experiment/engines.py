@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 
+from undrift.core import system
 from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest
 from undrift.engine.inline import Inline
@@ -50,6 +51,8 @@ def choose_engine(setup: Setup, workers: int) -> tuple[str, str]:
         return "inline", "one device does the work"
     if workers < 2:
         return "inline", "one core"
+    if not system.starts_workers():
+        return "inline", "worker processes need Linux or macOS"
     try:
         seconds = expected_seconds(setup)
     except (

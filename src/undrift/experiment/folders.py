@@ -17,6 +17,8 @@ from undrift.store.run_store import locked
 
 def find_folder(run: str | Path) -> Path:
     """The folder for a path, a name inside `runs`, or the path of a run.toml or run.sqlite. It may not exist."""
+    if not isinstance(run, (str, os.PathLike)):
+        raise BadRequest(f"a run is the path of its folder, or its name inside runs, not {run!r}")
     folder = Path(run)
     if folder.name in ("run.toml", "run.sqlite"):
         folder = folder.parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import functools
 import inspect
 import math
@@ -17,9 +17,10 @@ from torch import nn
 from undrift import models
 from undrift.core import text
 from undrift.core.determinism import deterministic
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, raised
 from undrift.core.in_place import call_on_copies
-from undrift.core.references import answer, reason, resolve
+from undrift.core.modules import module_copy
+from undrift.core.references import answer, name_of, reason, resolve
 from undrift.core.streams import key
 from undrift.core.user_code import user_function
 from undrift.core.vector import Flat
@@ -50,7 +51,7 @@ def build_module(options: Options, federation: Federation) -> tuple[nn.Module, s
     if callable(given):
         return call_factory(given, federation), getattr(given, "__name__", "model")
     if not isinstance(given, str):
-        raise BadRequest(f"a model is a name, a torch.nn.Module, or a function that returns one, not {shown(given)}")
+        raise BadRequest(f"the model is a name, a torch.nn.Module or a function that makes one, not {shown(given)}")
     call = text.parse(given)
     if ":" in call.name:
         return call_factory(user_factory(call), federation), given
@@ -87,7 +88,7 @@ def own_copy(module: nn.Module) -> nn.Module:
     """A copy of a user's module. The run trains its module in place, and the next run must start from the user's
     values again. A factory may return the same module every time, so its modules are copied too."""
     try:
-        return copy.deepcopy(module)
+        return module_copy(module)
     except Exception as error:
         raise BadRequest(
             f"the model {type(module).__name__} cannot be copied: {error}; give a function that makes it"
@@ -108,15 +109,32 @@ def user_factory(call: text.Call) -> Callable[..., Any]:
 
 def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Module:
     """Call a user's function: with (shape, classes) if it takes two arguments, else with none."""
+    name = name_of(factory)
+    given = factory_arguments(factory, name, federation)
     try:
-        parameters = inspect.signature(factory).parameters.values()
-        takes = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-    except (TypeError, ValueError):  # some functions that are written in C
-        takes = 0
-    given = (federation.shape, federation.classes) if takes >= 2 else ()
-    must = "a torch.nn.Module for (shape, classes), or without arguments"
-    module: nn.Module = answer("model", factory, lambda value: isinstance(value, nn.Module), must, *given)
+        module = factory(*given)
+    except (Exception, SystemExit) as error:
+        raise BadRequest(f"the model {name} could not be made: {raised(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise BadRequest(f"the model function {name} returned {type(module).__name__}; return a torch.nn.Module")
     return own_copy(module)
+
+
+def factory_arguments(factory: Callable[..., Any], name: str, federation: Federation) -> tuple[Any, ...]:
+    both = (federation.shape, federation.classes)
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # some functions that are written in C
+        return ()
+    needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    for given in (both, ()) if len(needed) >= 2 else ((),):
+        with contextlib.suppress(TypeError):
+            signature.bind(*given)
+            return given
+    raise BadRequest(
+        f"the model function {name} wants {', '.join(needed)}; let it take no argument, or the shape of a sample and the "
+        "number of classes"
+    )
 
 
 def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
@@ -130,7 +148,14 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
             f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {reason(error)}; its first "
             "layer must take them"
         ) from error
-    classes = Trial(flat, federation).logits.shape[-1]
+    trial = Trial(flat, federation)
+    logits, tried = trial.logits, len(trial.y)
+    if logits.dim() != 2 or len(logits) != tried:
+        raise BadRequest(
+            f"the model {name} returns an output of shape {tuple(logits.shape)} for {tried} samples; return one row of logits "
+            f"per sample, here ({tried}, {federation.classes})"
+        )
+    classes = logits.shape[-1]
     if classes < federation.classes:
         raise BadRequest(
             f"the model {name} returns {classes} logits but {federation.name} has {federation.classes} classes; return one per class"

@@ -18,6 +18,8 @@ def check_object(name: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
     if not fits(value):
+        if name == "model":
+            raise BadRequest(f"the model is {words}, not {shown(value)}")
         raise BadRequest(f"--{name.replace('_', '-')} must be {words}, not {shown(value)}")
 
 
@@ -41,7 +43,7 @@ def objects() -> dict[str, tuple[str, Fits]]:
         "noise": ("noise, its text, or a list of these", several(having("apply", "when"))),
         "domains": ("domains, their text, or a list of these", several(function)),
         "faults": ("faults, their text, or a list of these", several(having("order", "reply"))),
-        "model": ("the name of a network, a torch.nn.Module, or a function that returns one", model),
+        "model": ("a name, a torch.nn.Module or a function that makes one", model),
         "selection": ("a selection, or its text", having("choose")),
         "augment": ("an augmentation, its text, or a list of these", several(function)),
         "loss": ("a function of (logits, y), or package:function", function),

@@ -35,7 +35,7 @@ class Options:
     method: Text = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
     data: Text = option("digits", "name of a data set, a .npz file, or a folder of images")
     partition: Text = option("dirichlet(0.3)", "how the samples are split between clients")
-    clients: Count = option(20, "number of clients")
+    clients: Count | None = option(None, "number of clients [20; natural and by_domain take it from the data]")
     noise: Texts | None = option(
         None, "label noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)"
     )
@@ -109,6 +109,10 @@ class Options:
     device: Name = option("auto", "cpu, cuda, mps or auto")
     memory: Annotated[float, Gt(0), Le(1e6)] = option(1.0, "memory budget of the client states in GB")
     out: Text | None = option(None, "folder of the run [runs/DATA-METHOD-N]")
+    track: Name | None = option(
+        None,
+        "also log every round, joined by commas: tensorboard, mlflow, wandb (local files unless you configure them)",
+    )
     tolerate: bool = option(False, "leave out a client whose code raises, instead of stopping the run")
     force: bool = option(False, "move an old run in --out aside")
 
@@ -138,6 +142,10 @@ class Options:
             raise BadRequest(
                 f"--ray-address goes with --engine ray; the engine {self.engine} joins no cluster, so leave it out"
             )
+        if self.track is not None:
+            from undrift.experiment.tracking import tracker_names
+
+            tracker_names(self.track)
         if self.stop_at is not None and not self.validation:
             raise BadRequest("--stop-at evaluates on validation data, and there is none; add --validation 0.1")
 

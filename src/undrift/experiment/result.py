@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unbuilt:
-    """In the place of the setup of a run that names code which may not be imported."""
+    """In the place of the setup of a run that names code which may not be imported, or whose data are not here."""
 
     method: str
     thresholds: Sequence[float]
@@ -89,10 +89,9 @@ class Result:
             )
         return self.module_of(self.server_state.evaluated)
 
-    def personal(self, client: int) -> nn.Module:
+    def personal(self, client: int | str) -> nn.Module:
         """The model that a client holds after it received the final global model (stage L1), as a torch module."""
-        if not 0 <= client < self.setup.plan.clients:
-            raise BadRequest(f"there is no client {client}; clients are numbered 0 to {self.setup.plan.clients - 1}")
+        client = self.setup.federation.client_number(client, self.setup.plan.clients)
         if self.setup.options.engine == "flower":
             raise BadRequest("the personal models of a deployment are at the sites; run `ud.load(FOLDER)` at the site")
         mixture = self.held(client)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import undrift
-from undrift.core.errors import BadRequest, RunFailed
+from undrift.core.errors import BadRequest, NoData, RunFailed
 from undrift.experiment import foreign_code, kept_code
 from undrift.experiment.agreement import check_resumed, disagreement, is_unedited
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
 from undrift.experiment.foreign_code import Trust
-from undrift.experiment.options import from_keywords
+from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.result import Result, Unbuilt
 from undrift.experiment.run_file import RunFile, refuse_changed, run_file
 from undrift.experiment.run_toml import part_text, read_run, record_rounds
@@ -44,13 +45,14 @@ def load(
     Objects that run.toml cannot name must be given again: `federation`, `model`, `method`, or an option such as `loss`.
     Code that run.toml names (`package:function`) is imported only with `trust=True`. Without it, `.model` and
     `.personal()` ask for `model=`, and the numbers are there all the same.
+    The same holds without the data: `.summary`, `.table()`, `.plot()`, `.curve()` and `.rows()` need the record only.
     A damaged run gives a warning (`DamagedRun`) that says what is damaged and which checkpoint is used.
     For the folder of a deployment's site, the result has `.model` and `.personal()`.
 
         result = ud.load("runs/digits-scaffold-1")
         result.summary, result.model, result.personal(3), result.rows("SELECT …")
     """
-    if (Path(run) / "site.toml").exists():
+    if isinstance(run, (str, os.PathLike)) and (Path(run) / "site.toml").exists():
         from undrift.deploy.site_model import SiteModel
 
         return SiteModel(Path(run), model, trust)
@@ -80,7 +82,10 @@ def open_run(
             str(written.options["method"]), written.options["thresholds"], foreign_code.refusal(folder, names, fix)
         )
     else:
-        built = rebuild_setup(folder, method, federation, model, None, overrides)
+        try:
+            built = rebuild_setup(folder, method, federation, model, None, overrides)
+        except NoData as missing:
+            built = Unbuilt(str(written.options["method"]), written.options["thresholds"], missing)
     store = open_store(folder, written, lock=False)
     server_state, damage = store.newest(states=False)
     damage = [*written.damage, *damage, *store.damage()]
@@ -200,7 +205,8 @@ def rebuild_setup(
         table["method"] = method
     if model is not None:
         table["model"] = model
-    setup = prepare(from_keywords({**table, "out": str(folder)}), federation, None if method is not None else parts)
+    options = from_keywords({**table, "out": str(folder)})
+    setup = prepare(options, federation or found_federation(options), None if method is not None else parts)
     if method is not None and parts is not None and [part_text(part) for part in setup.method.parts] != parts:
         raise BadRequest(f"the method is not the one of {folder}; give the same one: {', '.join(parts)}")
     refuse_other_data(folder, setup.federation, about)
@@ -242,10 +248,17 @@ def refuse_objects(folder: Path, table: dict[str, Any], given: dict[str, Any]) -
     """Refuse a run with objects that run.toml cannot name, unless they are given again."""
     for name, value in table.items():
         if is_object(value) and given.get(name) is None:
-            raise BadRequest(
+            raise (NoData if name == "data" else BadRequest)(
                 f"the run in {folder} used objects that run.toml cannot name; use "
                 f"ud.resume(RUN, {'federation' if name == 'data' else name}=…) in Python"
             )
+
+
+def found_federation(options: Options) -> Federation:
+    try:
+        return build_federation(options)
+    except BadRequest as error:
+        raise NoData(str(error)) from error
 
 
 def is_object(value: Any) -> bool:

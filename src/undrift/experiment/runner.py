@@ -22,6 +22,7 @@ from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.result import Result
 from undrift.experiment.run_toml import option_values, provenance, write_toml
 from undrift.experiment.setup import Setup, prepare
+from undrift.experiment.tracking import Tracked, tracked
 from undrift.federation.federation import Federation
 from undrift.round.engine import Engine
 from undrift.store import checksums
@@ -94,6 +95,23 @@ def execute(
     started: list[Worker] | Engine | None = None,
 ) -> Result:
     """Run the rounds of a setup, from `server_state` or from the start, and write the final model."""
+    settings = {name: value for name, value in option_values(setup).items() if value is not None}
+    callback = tracked(callback, setup.options.track, store.folder, settings, server_state is not None)
+    try:
+        return execute_rounds(setup, store, callback, server_state, started)
+    finally:
+        if isinstance(callback, Tracked):
+            callback.close()
+
+
+def execute_rounds(
+    setup: Setup,
+    store: RunStore,
+    callback: RunCallback,
+    server_state: ServerState | None,
+    started: list[Worker] | Engine | None,
+) -> Result:
+    """`execute` after the trackers have started."""
     engine = engine_for(setup, store, started, callback.on_message)
     try:
         if setup.faults:

@@ -55,7 +55,7 @@ class Setup:
             evaluator = StageEvaluator(self.runtime, engine, options.evaluate_every, options.evaluate_clients)
         return Loop(
             self.runtime, engine, store, self.selection, evaluator, callback.on_round if callback is not None else None,
-            options.tolerate, options.stop_at,
+            options.tolerate, options.stop_at, callback.on_metrics if callback is not None else None,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.store.record import Record
+from undrift.store.record import Record, client_names
 
 NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 
@@ -24,7 +24,7 @@ def summary(
     stages: dict[str, Any] = {"G": global_stage(record)}
     for stage in ("L1", "L2"):
         stages[stage] = client_stage(record, stage, thresholds)
-    unseen_clients = unseen(record)
+    unseen_clients, by_name, names = unseen(record), sites(record.all), client_names(record.all)
     places = ",".join("?" * len(NOT_FAILURES))
     failures = record.all(
         f"SELECT round, client, kind, detail FROM events WHERE kind NOT IN ({places}) ORDER BY round, client",
@@ -39,9 +39,30 @@ def summary(
         "stages": stages,
         **({"unseen": unseen_clients} if unseen_clients else {}),
         **({"privacy": statement} if (statement := privacy(record.all)) else {}),
-        "failures": [dict(zip(("round", "client", "kind", "detail"), row)) for row in failures],
+        **({"sites": by_name} if by_name else {}),
+        "failures": [
+            dict(zip(("round", "client", "kind", "detail"), row)) | ({"name": names[row[1]]} if row[1] in names else {})
+            for row in failures
+        ],
         "model_sha256": sha256(evaluated),
     }
+
+
+def sites(query: Callable[..., list[tuple[Any, ...]]]) -> dict[str, dict[str, float]]:
+    """By the name of each client that has one: the accuracy on its own test slice, {"L1": …, "L2": …}, when it was last
+    evaluated."""
+    names = client_names(query)
+    found: dict[str, dict[str, float]] = {name: {} for name in names.values()}
+    for client, stage, value, _ in query(LAST_OF_CLIENTS) if names else ():
+        if client in names and value is not None and not math.isnan(value):
+            found[names[client]][stage] = value
+    return found
+
+
+LAST_OF_CLIENTS = (
+    "SELECT client, stage, value, MAX(round) FROM metrics WHERE data='own' AND metric='accuracy' AND client IS NOT NULL "
+    "AND stage IN ('L1', 'L2') GROUP BY client, stage"
+)
 
 
 def nothing_learned(query: Callable[..., list[tuple[Any, ...]]]) -> str | None:

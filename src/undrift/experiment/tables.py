@@ -37,6 +37,27 @@ def legend() -> str:
     return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
 
 
+def site_table(rows: Sequence[tuple[str, dict[str, dict[str, float]]]], stage: str = "") -> list[list[str]]:
+    """One line per named client, one column per (heading, sites): the accuracy on its own test slice, in `stage` or in
+    both stages. Empty if no client has a name."""
+    names = list(dict.fromkeys(name for _, sites in rows for name in sites))
+    if not names:
+        return []
+    stages = [stage] if stage else ["L1", "L2"]
+    columns = [
+        (f"{heading} {one}".strip() if not stage else heading, sites, one) for heading, sites in rows for one in stages
+    ]
+    head = ["client", *(heading for heading, _, _ in columns)]
+    lines = [
+        [name, *(percent(sites.get(name, {}).get(one)) for _, sites, one in columns)] for name in names[:MOST_SITES]
+    ]
+    more = len(names) - MOST_SITES
+    return [head, *lines] + ([[f"… {more} more", *[""] * len(columns)]] if more > 0 else [])
+
+
+MOST_SITES = 50
+
+
 def unseen_line(summary: dict[str, Any]) -> str:
     """The accuracy of clients that never trained, in one sentence; empty if there are none."""
     stages = summary.get("unseen")

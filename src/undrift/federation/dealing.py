@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from undrift.core.errors import BadRequest
-from undrift.core.references import answer
 from undrift.core.streams import numpy_stream
 from undrift.core.user_code import user_function
-from undrift.federation import images
+from undrift.federation import checks, images
+from undrift.federation.checks import check_given
 from undrift.federation.federation import NO_ROWS, Federation, unseen_last
 
 CLIENTS = 20
@@ -37,6 +37,7 @@ class Deal:
     slices: list[np.ndarray] | None = None  # None: drawn on demand
     permutations: dict[int, np.ndarray] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
+    names: Sequence[str] = ()  # of the clients, where the data name them
 
 
 def federate(
@@ -55,11 +56,13 @@ def federate(
     """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
     are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
     find in the data, else 20. `test_share` of the samples is held out if the data have no test part."""
-    data = str(data) if isinstance(data, os.PathLike) else data
+    shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
+    check_given(data, partition, clients, seed, shares)
+    data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
+    clients = None if clients is None else int(clients)
     spec = as_texts(data, partition, clients, noise, domains)
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}
     rule, noises = read_rules(partition, noise)
-    check_numbers(validation, proxy, clients)
     source, record = load_data(data, test_share, seed)
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
@@ -68,6 +71,7 @@ def federate(
     spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
     deal = deal_samples(source, rule, noises, clients, groups, proxy, seed)
     deal.record = record | deal.record
+    deal.names = client_names(deal, groups[0], source, skew)
     inputs = inputs_of(source, skew, deal)
     deal, newcomers = hold_out_clients(deal, unseen, seed)
     return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers)
@@ -108,15 +112,9 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
         call = text.parse(partition)
         known = {name: getattr(partitions, name) for name in partitions.__all__}
         partition = user_function("partition", call) if ":" in call.name else text.build("partition", call, known)
-    return partition, text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
-
-
-def check_numbers(validation: float, proxy: float, clients: int | None) -> None:
-    for name, share in (("validation", validation), ("proxy", proxy)):
-        if not 0 <= share < 1:
-            raise BadRequest(f"{name} is a share of the training data, 0 ≤ {name} < 1, not {share}")
-    if clients is not None and (not isinstance(clients, int) or clients < 1):
-        raise BadRequest(f"a federation needs at least one client, not {clients}")
+    items = text.several("noise", noise, {name: getattr(noises, name) for name in noises.__all__})
+    checks.check_noise(items)
+    return partition, items
 
 
 def load_data(data: Any, test_share: float, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -161,7 +159,7 @@ def deal_samples(
     noisy = clean.copy()
     noisy[rows] = noise.before(noises, clean[rows], classes, seed)  # the proxy set stays clean
     group_ids = None if groups[0] is None else groups[0][rows]
-    dealt = dealt_by(rule, noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    dealt = checks.deal(rule, noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
     lazy = not isinstance(dealt, list)
     shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
     if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
@@ -170,16 +168,6 @@ def deal_samples(
     slices = None if lazy else test_slices(shards, clean, source, groups, seed)
     record = dict(getattr(dealt, "record", {}))
     return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
-
-
-def dealt_by(
-    rule: Any, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None
-) -> Any:
-    """The rows of every client. What a user's own partition returns is checked."""
-    if type(rule).__module__.startswith("undrift."):
-        return rule(labels, clients, stream, groups)
-    must = f"a list of {clients} arrays of rows for (labels, clients, stream, groups)"
-    return answer("partition", rule, lambda found: len(found) == clients, must, labels, clients, stream, groups)
 
 
 def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -220,6 +208,7 @@ def hold_out_clients(deal: Deal, unseen: float, seed: int) -> tuple[Deal, int]:
     if not newcomers or deal.lazy:  # clients of a lazy deal differ by their number alone: the last ones are unseen
         return deal, newcomers
     record = deal.record | {"unseen": list(order[-newcomers:])}
+    names = [deal.names[client] for client in order] if deal.names else ()
     if "domain" in record:
         record["domain"] = [record["domain"][client] for client in order]
     return replace(
@@ -228,11 +217,24 @@ def hold_out_clients(deal: Deal, unseen: float, seed: int) -> tuple[Deal, int]:
         slices=None if deal.slices is None else [deal.slices[client] for client in order],
         permutations={new: deal.permutations[old] for new, old in enumerate(order) if old in deal.permutations},
         record=record,
+        names=names,
     ), newcomers
+
+
+def client_names(deal: Deal, groups: np.ndarray | None, source: Any, skew: Any) -> Sequence[str]:
+    """The names of the clients or domains whose samples the clients have, if each client has those of one."""
+    if groups is None or deal.lazy:
+        return ()
+    known = source.clients if groups is source.client_train else skew.names if skew is not None else source.domains
+    owners = [np.unique(groups[shard]) for shard in deal.shards]
+    numbers = [int(owner[0]) for owner in owners if len(owner) == 1]
+    return [known[number] for number in numbers] if len(set(numbers)) == len(deal.shards) else ()
 
 
 def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int) -> Federation:
     """The federation. Its spec is None if an object of the user's own is among the arguments."""
+    from undrift.data.own import OWN
+
     x, test_x, test_domains = inputs
     return Federation(
         name,
@@ -251,4 +253,6 @@ def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, An
         scale=(source.mean, source.std),
         domains=test_domains,
         unseen=newcomers,
+        names=deal.names,
+        knows_clean=source.licence != OWN,
     )

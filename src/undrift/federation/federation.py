@@ -7,7 +7,7 @@ read one client at a time. A lazy partition (`resample`) never builds the list o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +17,12 @@ import torch
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
+from undrift.federation.checks import no_validation
 from undrift.federation.lazy import LazyClients
 
 Samples = tuple[torch.Tensor, torch.Tensor]  # x, y
 NO_ROWS = np.empty(0, dtype=np.int64)
+VALIDATORS = 1000  # clients of a lazy federation on whose validation data the global model is evaluated
 
 
 class Federation:
@@ -46,7 +48,11 @@ class Federation:
         scale: tuple[Sequence[float], Sequence[float]] | None = None,
         domains: dict[str, np.ndarray] | None = None,
         unseen: int = 0,
+        names: Sequence[str] = (),
+        knows_clean: bool = True,
     ) -> None:
+        self.names = tuple(names)  # of the clients (berlin, oslo); empty if they have none
+        self.knows_clean = knows_clean  # whether somebody knows which labels are wrong: not of a user's own data
         self.name, self.labels, self.shards, self.seed, self.validation = name, tuple(labels), shards, seed, validation
         self.x, self.y = train
         self.test_x, self.test_y = test
@@ -61,16 +67,12 @@ class Federation:
         self.unseen = unseen  # the number of clients that never train; they have the last shards
         # Set if the data are loaded where a client runs.
         self.lazy_clients = shards if isinstance(shards, LazyClients) else None
-        if validation:
-            largest = int(sizes_of(shards).max(initial=0))
-            if held_out(validation, largest) < 1:
-                raise BadRequest(
-                    f"validation={validation!r} holds out no sample of any client, and the largest has {largest}; use at least "
-                    f"{max(0.01, 1 / max(1, largest)):.2g}, or none"
-                )
-            self.sizes = np.array([len(self.rows(client)) for client in range(self.clients)])
-        else:
-            self.sizes = sizes_of(shards)[: self.clients]
+        sizes = sizes_of(shards)
+        if validation and not held_out(sizes, validation).any():
+            raise no_validation(validation, int(sizes.max(initial=0)))
+        sizes = sizes[: self.clients]
+        self.sizes = sizes - held_out(sizes, validation) if validation else sizes
+        self._validation_rows: np.ndarray | None = None  # made at the first evaluation
 
     @property
     def clients(self) -> int:
@@ -97,7 +99,19 @@ class Federation:
 
     def rows(self, client: int) -> np.ndarray:
         """A client's rows of the training set, without its validation rows."""
-        return self._split(client)[0]
+        return self._split(self.client_number(client, len(self.shards)))[0]
+
+    def client_number(self, client: Any, clients: int) -> int:
+        """The number of a client, given by its number or its name."""
+        if isinstance(client, str) and client in self.names[:clients]:
+            return self.names.index(client)
+        if isinstance(client, (int, np.integer)) and not isinstance(client, bool) and 0 <= client < clients:
+            return int(client)
+        named = f" and called {', '.join(self.names[:5])}{', …' * (len(self.names) > 5)}" if self.names else ""
+        raise BadRequest(f"there is no client {client!r}; clients are numbered 0 to {clients - 1}{named}")
+
+    def client_name(self, client: int) -> str:
+        return self.names[client] if client < len(self.names) else f"client {client}"
 
     def train(self, client: int) -> Samples:
         """(x, y) a client trains on."""
@@ -127,17 +141,28 @@ class Federation:
         rows, labels = self.slice(client)
         return self.test_x[rows], labels
 
-    def evaluation_set(self, data: str) -> Samples:
-        """The whole test set ("global"), or the union of the clients' validation data ("validation")."""
+    def evaluation_set(self, data: str, span: tuple[int, int] | None = None) -> Samples:
+        """The whole test set ("global"), or the union of the clients' validation data ("validation"), or a span of it."""
         if data == "validation":
-            rows = torch.from_numpy(self.validation_rows())
+            held = self.validation_rows()
+            rows = torch.from_numpy(held if span is None else held[span[0] : span[1]])
             return self.x[rows], self.y[rows]
-        return self.test_x, self.test_y
+        start, stop = span or (0, len(self.test_y))
+        return self.test_x[start:stop], self.test_y[start:stop]
+
+    def evaluation_labels(self, data: str) -> torch.Tensor:
+        """The labels of `evaluation_set`, without copying its inputs."""
+        return self.y[torch.from_numpy(self.validation_rows())] if data == "validation" else self.test_y
 
     def validation_rows(self) -> np.ndarray:
-        """The rows of all clients' validation parts, each once."""
-        rows = [self._split(client)[1] for client in range(self.clients)]
-        return np.unique(np.concatenate(rows)) if rows else NO_ROWS
+        """The rows of the clients' validation parts, each once. Where shards are computed on demand (`resample`), those
+        of at most `VALIDATORS` clients, evenly spaced: to read a million clients would take minutes."""
+        if self._validation_rows is None:
+            clients: Sequence[int] = range(self.clients)
+            if not isinstance(self.shards, list) and self.clients > VALIDATORS:
+                clients = np.linspace(0, self.clients - 1, VALIDATORS).astype(int).tolist()
+            self._validation_rows = np.unique(np.concatenate([self._split(client)[1] for client in clients]))
+        return self._validation_rows
 
     def proxy(self) -> Samples | None:
         """(x, y) of the server's proxy set, or None."""
@@ -154,7 +179,7 @@ class Federation:
         if not self.validation:
             return rows, NO_ROWS
         order = numpy_stream(self.seed, "validation", client).permutation(len(rows))
-        held = held_out(self.validation, len(rows))
+        held = int(held_out(np.int64(len(rows)), self.validation))
         return rows[np.sort(order[held:])], rows[np.sort(order[:held])]
 
     def _slice(self, client: int) -> np.ndarray:
@@ -191,13 +216,16 @@ class Federation:
         return digest.hexdigest()
 
     def provenance(self) -> dict[str, Any]:
-        """How the federation was dealt: draws, repairs, unused samples and, for up to 1000 clients, the sizes."""
-        record = {name: value for name, value in self.record.items() if isinstance(value, (int, float, str))}
-        return record | ({"sizes": " ".join(map(str, self.sizes.tolist()))} if self.clients <= 1000 else {})
+        """How the federation was dealt: draws, repairs, unused samples and, for up to 1000 clients, sizes and names."""
+        record: dict[str, Any] = {k: value for k, value in self.record.items() if isinstance(value, (int, float, str))}
+        if self.clients > 1000:
+            return record
+        record["sizes"] = " ".join(map(str, self.sizes.tolist()))
+        return record | ({"names": list(self.names)} if self.names else {})
 
     @staticmethod
     def from_clients(
-        clients: Sequence[Any],
+        clients: Sequence[Any] | Mapping[str, Any],
         *,
         name: str = "own",
         test_share: float = 0.2,
@@ -206,7 +234,8 @@ class Federation:
         validation: float = 0.0,
         unseen: float = 0.0,
     ) -> Federation:
-        """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs.
+        """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs. A
+        dict of clients by name ({"berlin": …, "oslo": …}) keeps their names.
 
         For a client without a test part `test_share` of its data is held out. The server's test set is the union of the
         clients' test parts. Inputs are used as given (float32, images channels first)."""
@@ -244,14 +273,14 @@ def rows_by_class(y: torch.Tensor, classes: int) -> list[np.ndarray]:
     return _by_class(y.data_ptr(), y.numpy().tobytes(), classes)
 
 
-def held_out(share: float, samples: int) -> int:
-    """How many of a client's samples are its validation data: it keeps one at least to train on."""
-    return max(0, min(round(share * samples), samples - 1))
-
-
 def sizes_of(shards: Sequence[np.ndarray]) -> np.ndarray:
     sizes = getattr(shards, "sizes", None)
     return np.asarray(sizes if sizes is not None else [len(shard) for shard in shards])
+
+
+def held_out(sizes: Any, validation: float) -> Any:
+    """How many samples of clients of these sizes are validation data. One stays for training."""
+    return np.maximum(np.minimum(np.rint(validation * sizes).astype(np.int64), sizes - 1), 0)
 
 
 def unseen_last(share: float, clients: int, stream: np.random.Generator) -> tuple[Sequence[int], int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import LABELS, BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
 from undrift.federation.federation import Federation, unseen_last
@@ -19,7 +19,7 @@ Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | No
 
 
 def from_clients(
-    clients: Sequence[Any],
+    clients: Sequence[Any] | Mapping[str, Any],
     name: str,
     test_share: float,
     labels: Sequence[str] | None,
@@ -29,7 +29,9 @@ def from_clients(
     who: Sequence[str] | None = None,
 ) -> Federation:
     """See `Federation.from_clients`. `who` names the clients in error messages."""
-    who = who or [f"client {client}" for client in range(len(clients))]
+    called = [str(one) for one in clients] if isinstance(clients, Mapping) else []
+    clients = list(clients.values()) if isinstance(clients, Mapping) else clients
+    who = who or called or [f"client {client}" for client in range(len(clients))]
     xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
     shards, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
@@ -66,8 +68,9 @@ def from_clients(
     if newcomers:
         record["unseen"] = list(places[-newcomers:])
     return Federation(
-        name, (x, y), (test_x, test_y), shards, names, slices, seed, validation, record=record, unseen=newcomers
-    )
+        name, (x, y), (test_x, test_y), shards, names, slices, seed, validation, record=record, unseen=newcomers,
+        names=[called[k] for k in places] if called else (), knows_clean=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,9 @@ def from_function(
     # The model is tried on samples of the server's test set: the driver has no client's data.
     trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
     record = {"test_share": test_share} if test_share else {}
-    return Federation(name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=record)
+    return Federation(
+        name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=record, knows_clean=False
+    )
 
 
 def held_back(
@@ -157,7 +162,7 @@ def client_tensors(given: Any, who: str) -> Given:
         if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
             kind = str(labels.dtype).removeprefix("torch.")
             raise BadRequest(
-                f"{who} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, …"
+                f"{who} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, … ({LABELS})"
             )
         if len(samples) != len(labels):
             raise BadRequest(f"{who} has {len(samples)} samples but {len(labels)} labels")

@@ -88,6 +88,25 @@ def default_for(dataset_name: str, shape: Shape) -> str:
     return "cnn" if max(shape[1:]) <= 64 else "resnet18"
 
 
+def described(shape: Shape, classes: int) -> list[dict[str, Any]]:
+    """Every model: what it is, its options, and for samples of this shape its trainable parameters and its other numbers
+    (frozen parameters and buffers), or None where it does not fit. Nothing is allocated."""
+    import torch
+
+    found = []
+    for name, (factory, least) in MODELS.items():
+        counts: dict[str, int | None] = {"parameters": None, "buffers": None}
+        if name in fitting(shape):
+            with torch.device("meta"):
+                module = build(name, shape, classes)
+            trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+            everything = [*module.parameters(), *module.buffers()]
+            counts = {"parameters": trained, "buffers": sum(t.numel() for t in everything) - trained}
+        about = (inspect.getdoc(factory) or "").split("\n\n")[0].replace("\n", " ")
+        found.append({"name": name, "about": about, "least_side": least, "options": _options(factory), **counts})
+    return found
+
+
 def _options(factory: Callable[..., nn.Module]) -> str:
     own = list(inspect.signature(factory).parameters.values())[2:]
     return ", ".join(str(parameter).split(":")[0] for parameter in own) or "none"

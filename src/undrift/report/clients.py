@@ -10,6 +10,7 @@ import numpy as np
 
 from undrift.evaluate.views import Query, curve, share_below
 from undrift.report.plots import COLOURS, STAGES, figure, line_mode
+from undrift.store.record import ClientNames, client_names
 
 
 def bands(query: Query, metric: str = "accuracy") -> Any:
@@ -61,7 +62,8 @@ def trade_off(runs: Sequence[tuple[str, Query]], stage: str, means: bool = False
                 error_y={"array": [np.std(y)], "thickness": 0.7, "width": 2},
             )
         else:
-            text = [f"client {client}" for client in both]
+            names = client_names(query)
+            text = [names.of(client) for client in both]
             fig.add_scatter(x=x, y=y, name=name, mode="markers", marker={"size": 8, "opacity": 0.75}, text=text)
     fig.update_layout(hovermode="closest", height=460)
     return fig
@@ -91,16 +93,17 @@ def below(runs: Sequence[tuple[str, Query]], epsilon: float, stage: str = "L2") 
 def weights(query: Query) -> Any:
     """The aggregation weight of each client, round by round. Rounds without the client are empty."""
     rows = query("SELECT round, client, value FROM notes WHERE name='weight' AND client IS NOT NULL ORDER BY rowid")
-    return per_client("aggregation weight per client", [(r, c, json.loads(v)) for r, c, v in rows])
+    weights = [(r, c, json.loads(v)) for r, c, v in rows]
+    return per_client("aggregation weight per client", weights, client_names(query))
 
 
 def drift(query: Query) -> Any:
     """The distance of each client's trained model from the one it received (the diagnostic `drift`)."""
     rows = query("SELECT round, client, value FROM metrics WHERE metric='drift' AND client IS NOT NULL")
-    return per_client("drift ‖θ_k − θ‖ per client", rows)
+    return per_client("drift ‖θ_k − θ‖ per client", rows, client_names(query))
 
 
-def per_client(title: str, rows: Sequence[tuple[Any, ...]]) -> Any:
+def per_client(title: str, rows: Sequence[tuple[Any, ...]], names: ClientNames) -> Any:
     """A heat map of (round, client, value)."""
     fig = figure(title, "round", "client")
     rounds, clients = sorted({r for r, _, _ in rows}), sorted({c for _, c, _ in rows})
@@ -109,7 +112,7 @@ def per_client(title: str, rows: Sequence[tuple[Any, ...]]) -> Any:
     for round, client, value in rows:
         grid[along[client], across[round]] = value
     cells = [[None if np.isnan(v) else float(v) for v in row] for row in grid]
-    fig.add_heatmap(x=[r + 1 for r in rounds], y=[str(c) for c in clients], z=cells, colorscale="Blues", zmin=0)
+    fig.add_heatmap(x=[r + 1 for r in rounds], y=[names.short(c) for c in clients], z=cells, colorscale="Blues", zmin=0)
     fig.update_layout(hovermode="closest")
     fig.update_yaxes(type="category")
     return fig

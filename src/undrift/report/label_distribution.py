@@ -21,16 +21,18 @@ def describe(federation: Federation) -> dict[str, Any]:
     sizes = counts.sum(1)
     shares = counts / np.maximum(sizes[:, None], 1)
     wrong = federation.y.numpy() != federation.clean_y.numpy()
+    noise = [float(wrong[federation.rows(client)].mean()) for client in clients]
     domain, names = federation.record.get("domain"), list(federation.domains)
     return {
         "data": federation.name,
         "clients": federation.clients,
+        "names": list(federation.names) or None,
         "sizes": sizes.tolist(),
         "class_counts": counts.tolist(),
         "classes_per_client": (counts > 0).sum(1).tolist(),
         "hellinger": mean_hellinger(shares),
         "gini": gini(sizes),
-        "noise_rate": [float(wrong[federation.rows(client)].mean()) for client in clients],
+        "noise_rate": noise if federation.knows_clean or any(noise) else None,
         "permuted": sorted(federation.permutations),
         "domain": None if domain is None else [names[domain[client]] for client in clients],
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
@@ -45,15 +47,18 @@ def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int,
         "size": {},
         "label entropy": {},
         "label Hellinger distance": {},
-        "noise rate": {},
     }
+    added = bool((federation.y != federation.clean_y).any())
+    if federation.knows_clean or added:
+        known["noise rate"] = {}
     for client in clients[:MOST]:
         y = federation.train_labels(client)
         shares = np.bincount(y, minlength=federation.classes) / max(1, len(y))
         known["size"][client] = len(y)
         known["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
         known["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * all_shares).sum())))
-        known["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
+        if "noise rate" in known:
+            known["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
     return known
 
 
@@ -79,12 +84,14 @@ def terminal(federation: Federation, described: dict[str, Any], most: int = 24) 
     blocks = " ▁▂▃▄▅▆▇█"
     counts = np.array(described["class_counts"])
     peak = max(1, counts.max())
-    lines = [f"{'client':>7} {'samples':>8}  classes 0…{federation.classes - 1}"]
-    for client, row in enumerate(counts[:most]):
+    names = described["names"] or [str(client) for client in range(len(counts))]
+    wide = max(7, *(len(name) for name in names[:most])) if most else 7
+    lines = [f"{'client':>{wide}} {'samples':>8}  classes 0…{federation.classes - 1}"]
+    for name, row in zip(names, counts[:most]):
         bars = "".join(blocks[int(np.ceil(8 * n / peak))] for n in row)
-        lines.append(f"{client:>7} {row.sum():>8}  {bars}")
+        lines.append(f"{name:>{wide}} {row.sum():>8}  {bars}")
     if len(counts) > most:
-        lines.append(f"{'…':>7} {len(counts) - most} more")
+        lines.append(f"{'…':>{wide}} {len(counts) - most} more")
     sizes = np.array(described["sizes"])
     classes = described["classes_per_client"]
     lines += [
@@ -93,9 +100,7 @@ def terminal(federation: Federation, described: dict[str, Any], most: int = 24) 
         f"classes per client {min(classes)} … {max(classes)}, "
         f"mean Hellinger distance of label shares {described['hellinger']:.2f}",
     ]
-    noise = np.array(described["noise_rate"])
-    spread = f" ({100 * noise.min():.1f} … {100 * noise.max():.1f} % per client)" if noise.any() else ""
-    lines.append(f"wrong labels {100 * noise @ sizes / sizes.sum():.1f} %{spread}")
+    lines.append(f"wrong labels {noise_text(federation, described)}")
     if described["permuted"]:
         lines.append(f"{len(described['permuted'])} clients have permuted class labels")
     if described["domain"]:
@@ -106,21 +111,32 @@ def terminal(federation: Federation, described: dict[str, Any], most: int = 24) 
     return "\n".join(lines)
 
 
+def noise_text(federation: Federation, described: dict[str, Any]) -> str:
+    """The share of wrong labels. Nobody knows which labels of a user's own data are wrong."""
+    if described["noise_rate"] is None:
+        return "unknown: nobody has checked the labels of these data"
+    noise, sizes = np.array(described["noise_rate"]), np.array(described["sizes"])
+    spread = f" ({100 * noise.min():.1f} … {100 * noise.max():.1f} % per client)" if noise.any() else ""
+    more = "" if federation.knows_clean else " added to those of the data, which are unknown"
+    return f"{100 * noise @ sizes / sizes.sum():.1f} %{spread}{more}"
+
+
 def sections(federation: Federation, described: dict[str, Any]) -> list[Any]:
     """Sections of a page: numbers, a bubble per non-zero cell, sizes, wrong labels and sample images if there are any."""
     from undrift.report import samples
     from undrift.report.plots import figure, label_bubbles
 
-    clients = list(range(len(described["sizes"])))
+    clients = described["names"] or list(range(len(described["sizes"])))
+    names = [federation.client_name(client) for client in range(len(described["sizes"]))]
     bars = figure("samples per client", "client", "samples")
     bars.add_bar(x=clients, y=described["sizes"])
     numbers = terminal(federation, described, most=0).partition("\n\n")[2]
     parts = [
         ("numbers", numbers),
-        ("labels", label_bubbles(described["class_counts"], federation.labels)),
+        ("labels", label_bubbles(described["class_counts"], federation.labels, names)),
         ("sizes", bars),
     ]
-    if any(described["noise_rate"]):
+    if any(described["noise_rate"] or ()):
         noise = figure("share of wrong labels per client", "client", "share")
         noise.add_bar(x=clients, y=described["noise_rate"])
         parts.append(("noise", noise))

@@ -20,7 +20,7 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
     opens with a click, or a list of (id, content) that belong together."""
     from plotly.offline import get_plotlyjs
 
-    style, script = ((files("undrift.report") / f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    style, script = ((files("undrift.report") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     headed = [(section[0], section[2]) for section in sections if len(section) > 2]
     contents = "".join(f"<a href='#{name}'>{html.escape(heading)}</a>" for name, heading in headed)
     body = "\n".join(element(*section) for section in sections)

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from undrift.evaluate.views import Query
+from undrift.store.record import client_names
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+POINTS = 250  # of a curve: more than a screen can show apart
 CONFIG = {
     "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
 }  # fmt: skip
@@ -65,7 +67,7 @@ def bands(runs: Sequence[Labelled], metric: str, stage: tuple[str, str]) -> Any:
     standard deviation."""
     fig = figure(STAGES[stage], "round", metric)
     for number, label in enumerate(dict.fromkeys(run.label for run in runs)):
-        by_round = values_by_round([run for run in runs if run.label == label], metric, stage)
+        by_round = thinned(values_by_round([run for run in runs if run.label == label], metric, stage))
         if not by_round:
             continue
         colour = COLOURS[number % len(COLOURS)]
@@ -103,10 +105,20 @@ def values_by_round(runs: Sequence[Labelled], metric: str, stage: tuple[str, str
     return dict(sorted(values.items()))
 
 
+def thinned(by_round: dict[int, list[float]]) -> dict[int, list[float]]:
+    """At most `POINTS` rounds of a curve, evenly spaced, the first and the last among them."""
+    rounds = list(by_round)
+    if len(rounds) <= POINTS:
+        return by_round
+    kept = np.unique(np.linspace(0, len(rounds) - 1, POINTS).round().astype(int))
+    return {rounds[place]: by_round[rounds[place]] for place in kept}
+
+
 def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> Any:
     """L1 Acc(L) of every evaluated client against its number of training samples."""
     fig = figure("L1 Acc(L) against the client's number of samples", "training samples", "accuracy on own slice")
     for name, query in runs:
+        names = client_names(query)
         rows = query(
             "SELECT client, value FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round="
             "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY client"
@@ -116,7 +128,7 @@ def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> An
             y=[value for _, value in rows],
             mode="markers",
             name=name,
-            text=[f"client {client}" for client, _ in rows],
+            text=[names.of(client) for client, _ in rows],
             marker={"size": 7, "opacity": 0.7},
         )
     fig.update_layout(hovermode="closest")
@@ -135,11 +147,11 @@ def weights(runs: Sequence[tuple[str, Query]]) -> Any:
         if not rows:
             continue
         rounds, clients = sorted({r for r, _, _ in rows}), sorted({c for _, c, _ in rows})
-        weight = {(r, c): float(value) for r, c, value in rows}
+        weight, names = {(r, c): float(value) for r, c, value in rows}, client_names(query)
         fig.add_trace(
             go.Heatmap(
                 x=[r + 1 for r in rounds],
-                y=clients,
+                y=[names.short(client) for client in clients],
                 z=[[weight.get((round, client)) for round in rounds] for client in clients],
                 colorscale="Blues",
                 zmin=0,
@@ -174,7 +186,7 @@ def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
     return fig
 
 
-def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any:
+def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str], names: Sequence[str]) -> Any:
     """Samples per client and class: one bubble per non-zero cell, its area the number of samples."""
     fig = figure("samples per client and class", "client", "class")
     cells = [(k, c, n) for k, row in enumerate(counts) for c, n in enumerate(row) if n]
@@ -185,7 +197,7 @@ def label_bubbles(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> Any
         y=[labels[c] for _, c, _ in cells],
         mode="markers",
         marker={"size": [3 + (widest - 3) * (n / most) ** 0.5 for _, _, n in cells], "opacity": 0.75},
-        text=[f"client {k}: {n} of {labels[c]}" for k, c, n in cells],
+        text=[f"{names[k]}: {n} of {labels[c]}" for k, c, n in cells],
         hoverinfo="text",
     )
     fig.update_layout(hovermode="closest", showlegend=False)

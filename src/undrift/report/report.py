@@ -16,19 +16,22 @@ from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import sentence_if_damaged
 from undrift.experiment.tables import legend
 from undrift.report import clients, page, plots
+from undrift.store.record import client_names
+from undrift.study.dry_run import weighting_note
 from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
-from undrift.study.standings import LEGEND, results_table, standings_table
+from undrift.study.standings import rank_column, results_table, sites_table, standings_legend, standings_table
 
 GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
+DETAILS, CURVES = 10, 60  # methods that are shown client by client; methods whose curves are drawn
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # sections for all methods together
 
 
-def write(path: Path, folders: Sequence[str | Path], title: str | None = None) -> list[str]:
+def write(path: Path, folders: Sequence[str | Path], title: str | None = None, rank_by: str | None = None) -> list[str]:
     """Write the page of these runs, or folders of runs. Returns sentences about what is damaged in them."""
     runs = load_runs(folders)
     damage = [f"{run.folder}: {sentence}" for run in runs for sentence in run.damage]
     with sentence_if_damaged(runs[0].folder, damage):
-        page.write(path, title or heading(runs), sections(runs, [find_folder(folder) for folder in folders]))
+        page.write(path, title or heading(runs), sections(runs, [find_folder(folder) for folder in folders], rank_by))
     return damage
 
 
@@ -40,25 +43,30 @@ def heading(runs: Sequence[LoadedRun]) -> str:
     return f"{name} on {options['data']}: {options['clients']} clients, {options['partition']}{noise}"
 
 
-def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Section]:
+def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | None = None) -> list[page.Section]:
     rows = [run.row for run in runs]
-    first_seed = [run for run in runs if run.row["seed"] == runs[0].row["seed"]]
-    queries = [(run.label, run.query) for run in first_seed]
+    drawn, shown, note = chosen_runs(runs, rank_by)
+    queries = [(run.label, run.query) for run in shown]
     federation, why_not = federation_of(runs[0])
+    standings = [
+        ("standings-table", standings_table(rows, rank_by)),
+        ("standings-legend", standings_legend(rows, rank_by)),
+    ]
     parts: list[page.Section] = [
         ("about", introduction(runs)),
-        ("table", results_table(rows), "Results"),
+        ("table", results_table(rows, rank_by), "Results"),
         ("legend", legend()),
-        ("standings", [("standings-table", standings_table(rows)), ("standings-legend", LEGEND)], "Standings"),
+        ("standings", standings, "Standings"),
         ("federation", federation_sections(federation) if federation is not None else why_not, "Label distribution"),
-        ("curves", plots.bands(runs, "accuracy", ("G", "global")), "Over the rounds"),
-        ("losses", plots.bands(runs, "loss", ("G", "global"))),
-        ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
-        ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
+        *curves(drawn),
         ("clients", plots.client_bars(queries), "Clients"),
+        ("clients-note", note),
         ("scatter-l1", clients.trade_off(queries, "L1")),
         ("scatter-l2", clients.trade_off(queries, "L2")),
     ]
+    if sites := sites_table(rows):
+        what = "L1 Acc(L) of every named client, mean over seeds"
+        parts.insert(4, ("sites", [("sites-table", sites), ("sites-legend", what)], "Client by method"))
     if tried := [row for folder in folders for row in grid_rows(folder)]:
         parts.insert(4, ("grid", [GRID_HEAD, *tried], "Grid search"))
     if federation is not None:
@@ -66,13 +74,51 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path]) -> list[page.Se
         parts.append(("size", plots.against_size(queries, sizes)))
     parts += [
         ("weights", plots.weights(queries), "Weights over the rounds"),
-        ("notes", method_sections(first_seed, federation), "Notes of each method"),
+        ("notes", method_sections(shown, federation), "Notes of each method"),
         ("events", events(runs), "Failures and other events"),
         ("configuration", configuration(runs), "Configuration"),
         ("environment", environment(runs), "Environment"),
         ("commands", ("pre", commands(runs, folders)), "Commands to repeat this"),
     ]
     return parts
+
+
+def curves(runs: Sequence[LoadedRun]) -> list[page.Section]:
+    """The figures over the rounds."""
+    return [
+        ("curves", plots.bands(runs, "accuracy", ("G", "global")), "Over the rounds"),
+        ("losses", plots.bands(runs, "loss", ("G", "global"))),
+        ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
+        ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
+    ]
+
+
+def for_paper(runs: Sequence[LoadedRun], rank_by: str | None = None) -> list[page.Section]:
+    """The figures that are also written as files."""
+    drawn, shown, _ = chosen_runs(runs, rank_by)
+    queries = [(run.label, run.query) for run in shown]
+    named = [("clients", plots.client_bars(queries))]
+    return [*curves(drawn), *named, *((f"scatter-{s.lower()}", clients.trade_off(queries, s)) for s in ("L1", "L2"))]
+
+
+def chosen_runs(runs: Sequence[LoadedRun], rank_by: str | None = None) -> tuple[list[LoadedRun], list[LoadedRun], str]:
+    """(the runs whose curves are drawn, those shown client by client, what the page says about them): the first method
+    and the best ones. A figure with a thousand lines shows nothing, and takes minutes to make."""
+    rows = [run.row for run in runs]
+    best = [line[0] for line in standings_table(rows, rank_by)[1:]]
+    order = {label: place for place, label in enumerate(dict.fromkeys([runs[0].label, *best]))}
+    seed = runs[0].row["seed"]
+    drawn = [run for run in runs if order[run.label] < CURVES]
+    shown = [run for run in runs if order[run.label] < DETAILS and run.row["seed"] == seed]
+    lines = [f"Client by client, and in the notes of each method: seed {seed}."]
+    if len(order) > DETAILS:
+        lines.append(
+            f"Only the first method and the best ones by {rank_column(rows, rank_by)} are shown client by client "
+            f"({DETAILS} of {len(order)}); `undrift report RUN` has all figures of one run."
+        )
+    if len(order) > CURVES:
+        lines.append(f"Of {len(order)} methods, the curves of {CURVES} are drawn.")
+    return drawn, shown, "\n".join(lines)
 
 
 def grid_rows(folder: Path) -> list[list[str]]:
@@ -105,12 +151,26 @@ def introduction(runs: Sequence[LoadedRun]) -> str:
     ]
     lines += [
         f"{run.label}, seed {run.row['seed']}: {run.row['rounds']} of {run.options['rounds']} rounds so far."
-        for run in short
+        for run in short[:10]
     ]
     lines += [f"Damaged: {run.folder.name}: {sentence}." for run in runs for sentence in run.damage]
+    if len(short) > 10:
+        lines.append(f"… and {len(short) - 10} more runs that are not finished.")
+    if note := weighting_note({run.label: weighting_of(run) for run in runs}):
+        lines.append(f"{note[0].upper()}{note[1:]}.")
     if len(seeds) == 1 and len(runs) > 1:
         lines.append("One seed: differences between methods may be chance.")
     return "\n".join(lines)
+
+
+def weighting_of(run: LoadedRun) -> str:
+    """The name of the rule that weighs the clients of a run."""
+    written = [
+        str(part).removeprefix("weighting.")
+        for part in run.options.get("parts", [])
+        if str(part).startswith("weighting.")
+    ]
+    return written[0].partition("(")[0] if written else "unknown"
 
 
 def federation_of(run: LoadedRun) -> tuple[Any, str]:
@@ -145,13 +205,16 @@ def method_sections(runs: Sequence[LoadedRun], federation: Any) -> list[page.Sec
 
 
 def events(runs: Sequence[LoadedRun]) -> Any:
-    """At most 50 events of each run, as a table."""
+    """At most 50 events of each run and 1000 in all, as a table."""
     rows = [["method", "seed", "round", "client", "kind", "detail"]]
     for run in runs:
+        if len(rows) > 1000:
+            break
+        names = client_names(run.query)
         for round, client, kind, detail in run.query(
             "SELECT round, client, kind, detail FROM events ORDER BY rowid LIMIT 50"
         ):
-            shown = "—" if client is None else str(client)
+            shown = "—" if client is None else names.short(client)
             rows.append([run.label, str(run.row["seed"]), str(round), shown, kind, str(detail)[:200]])
     return rows if len(rows) > 1 else "None."
 

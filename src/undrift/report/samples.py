@@ -44,7 +44,7 @@ def client_figure(federation: Federation, described: dict[str, Any], client: int
     )
     kind = [described["domain"][client]] if described["domain"] else []
     kind += ["classes permuted"] if client in federation.permutations else []
-    caption = " · ".join([f"client {client}", f"{len(rows)} samples", *kind])
+    caption = " · ".join([federation.client_name(client), f"{len(rows)} samples", *kind])
     return f"<figure><figcaption>{html.escape(caption)}</figcaption>{images}</figure>"
 
 

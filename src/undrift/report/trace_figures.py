@@ -26,7 +26,15 @@ def level(trace: Trace) -> Any:
     rounds = thinned(sorted(trace.values), ROUNDS)
     cells = [[trace.values[round].get(client) for round in rounds] for client in clients[:CLIENTS]]
     x, colorbar = [r + 1 for r in rounds], {"len": 0.45, "y": 0.2}
-    fig.add_heatmap(x=x, y=clients[:CLIENTS], z=cells, row=2, col=1, colorscale=SCALE, colorbar=colorbar)
+    fig.add_heatmap(
+        x=x,
+        y=[trace.names.short(client) for client in clients[:CLIENTS]],
+        z=cells,
+        row=2,
+        col=1,
+        colorscale=SCALE,
+        colorbar=colorbar,
+    )
     return fig.update_yaxes(type="category", row=2, col=1)  # on a number axis cells would cover missing client ids
 
 
@@ -38,7 +46,7 @@ def quantiles(trace: Trace) -> Any:
     clients = sorted(last)[:CLIENTS]  # type: ignore[type-var]
     low, lower, middle, upper, high = ([last[client][i] for client in clients] for i in range(5))
     fig.add_box(
-        x=clients,
+        x=[trace.names.short(client) for client in clients],
         lowerfence=low,
         q1=lower,
         median=middle,
@@ -68,7 +76,7 @@ def curve(trace: Trace) -> Any:
                 go.Scatter(
                     x=[v for x in over for v in [*x, None]],
                     y=[v for _, line in lines for v in [*line, None]],
-                    text=[client_name(client) for client, line in lines for _ in [*line, None]],
+                    text=[trace.names.of(client) for client, line in lines for _ in [*line, None]],
                     mode="lines",
                     name=(trace.name, trace.style.beside)[i],
                     line={"width": 1, "color": COLOURS[2 * i]},
@@ -85,10 +93,12 @@ def counts(trace: Trace) -> Any:
 
 def mixture(trace: Trace) -> Any:
     """Shares of other clients' models: a heat map of clients and other clients, for one round at a time."""
-    return heat_maps(trace, "model of client", lambda value: {int(other): share for other, share in value.items()})
+    return heat_maps(
+        trace, "model of client", lambda value: {int(other): share for other, share in value.items()}, trace.names.short
+    )
 
 
-def heat_maps(trace: Trace, across: str, cells: Any) -> Any:
+def heat_maps(trace: Trace, across: str, cells: Any, column_name: Any = str) -> Any:
     import plotly.graph_objects as go
 
     fig = figure(heading(trace), across, "client")
@@ -97,7 +107,19 @@ def heat_maps(trace: Trace, across: str, cells: Any) -> Any:
         rows = {client: cells(value) for client, value in list(trace.values[round].items())[:CLIENTS]}
         columns = sorted({column for row in rows.values() for column in row})
         z = [[row.get(column) for column in columns] for row in rows.values()]
-        stops.append((round, [go.Heatmap(x=columns, y=list(rows), z=z, colorscale=SCALE)]))
+        stops.append(
+            (
+                round,
+                [
+                    go.Heatmap(
+                        x=[column_name(column) for column in columns],
+                        y=[trace.names.short(client) for client in rows],
+                        z=z,
+                        colorscale=SCALE,
+                    )
+                ],
+            )
+        )
     fig.update_xaxes(type="category").update_yaxes(type="category")
     return with_slider(fig, stops)
 
@@ -112,7 +134,7 @@ def points(trace: Trace) -> Any:
     for round in thinned(sorted(trace.values), STOPS):
         x, y = pooled(trace.values[round])
         text = [
-            client_name(client) for client, value in trace.values[round].items() for _ in next(iter(value.values()))
+            trace.names.of(client) for client, value in trace.values[round].items() for _ in next(iter(value.values()))
         ]
         stops.append((round, [go.Scatter(x=x, y=y, text=text, mode="markers", marker={"size": 5, "opacity": 0.6})]))
     return with_slider(fig, stops).update_layout(hovermode="closest")
@@ -129,7 +151,7 @@ def against(trace: Trace) -> Any:
         rows=1, cols=len(titles), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.03, figure=base
     )
     for i, ((x, y), pairs) in enumerate(zip(columns, trace.values.values()), 1):
-        text, marker = [client_name(client) for client in pairs], {"color": COLOURS[0], "size": 6, "opacity": 0.7}
+        text, marker = [trace.names.of(client) for client in pairs], {"color": COLOURS[0], "size": 6, "opacity": 0.7}
         fig.add_scatter(x=x, y=y, text=text, mode="markers", row=1, col=i, marker=marker)
     fig.update_layout(showlegend=False, hovermode="closest", margin={"t": 84})
     return fig.update_annotations(font_size=12)
@@ -146,10 +168,6 @@ DRAW = {
 
 def heading(trace: Trace) -> str:
     return f"{trace.part}: {trace.style.title}"
-
-
-def client_name(client: Any) -> str:
-    return "server" if client is None else f"client {client}"
 
 
 def all_clients(values: NoteValues) -> list[Any]:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from undrift.evaluate.views import Query
 from undrift.federation.federation import Federation
+from undrift.store.record import ClientNames, client_names
 
 NoteValues = dict[int, dict[int | None, Any]]  # round -> client (None: the server) -> value
 
@@ -90,6 +91,7 @@ class Trace:
     values: NoteValues
     beside: NoteValues | None = None
     over: NoteValues | None = None
+    names: ClientNames = field(default_factory=ClientNames)
 
     @property
     def key(self) -> str:
@@ -141,6 +143,7 @@ def traces(query: Query, federation: Federation | None = None) -> Traces:
         "SELECT round, client, part, name, value FROM notes WHERE part NOT LIKE 'diagnose.%' ORDER BY rowid"
     ):  # notes of diagnostics have figures of their own (report/pictures.py)
         notes.setdefault((part, name), {}).setdefault(round, {})[client] = json.loads(value)
+    called = client_names(query)
     every, companions = Traces(), set()  # companions are drawn in the figure of another note
     for (part, name), values in notes.items():
         rule, _, bare = name.rpartition(".")  # of a mix: 0.eta, 1.eta, …
@@ -150,7 +153,7 @@ def traces(query: Query, federation: Federation | None = None) -> Traces:
         companions |= {".".join(other) for other in others}
         title = f"rule {rule[:-1]}: {style.title}" if rule else style.title
         style = replace(style, title=title, kind=style.kind or kind_of(values))
-        every[f"{part}.{name}"] = Trace(part, name, style, values, *map(notes.get, others))
+        every[f"{part}.{name}"] = Trace(part, name, style, values, notes.get(others[0]), notes.get(others[1]), called)
     drawn = Traces({key: trace for key, trace in every.items() if key not in companions})
     if federation is not None:
         compared = [against(trace, notes, federation) for trace in drawn.values()]
@@ -180,7 +183,9 @@ def against(trace: Trace, notes: dict[tuple[str, str], NoteValues], federation: 
         fact: {client: (x, weight[client]) for client, x in by_client.items() if client in weight}
         for fact, by_client in known.items()
     }
-    return Trace(trace.part, "weight_against", Style("mean weight of a client, ordered by", "against"), values)
+    return Trace(
+        trace.part, "weight_against", Style("mean weight of a client, ordered by", "against"), values, names=trace.names
+    )
 
 
 def per_client(values: NoteValues) -> dict[int, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from undrift.contract.context import Tree
 from undrift.round import client_state
 from undrift.round.orders import Order, Reply
 from undrift.store.states import States
@@ -29,7 +30,9 @@ class Engine:
         """One reply per order, in the order of the orders."""
         replies: list[Reply | None] = [None] * len(orders)
         for position, reply in self.work(orders):
+            state = reply.state
             client_state.keep(self.states, orders[position], reply)
+            self.release(reply, state)
             replies[position] = reply
         return [reply for reply in replies if reply is not None]
 
@@ -40,6 +43,9 @@ class Engine:
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
         """(position, reply) in any order; call `with_state` before an order leaves."""
         raise NotImplementedError
+
+    def release(self, reply: Reply, state: Tree) -> None:
+        """The state of a reply is in the store: its memory may be used again. The rest of the reply is still needed."""
 
     def ready(self) -> None:
         """Wait until orders would be worked on at once: start-up does not count as part of a round."""

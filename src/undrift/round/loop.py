@@ -27,6 +27,7 @@ from undrift.store.server_state import ServerState
 
 OpenRound = Callable[[ServerState], ServerRound]
 OnRound = Callable[[int, int, float, float | None], None]  # round, of how many, seconds, accuracy
+OnMetrics = Callable[[int, float, Sequence[Metric]], None]  # round, seconds, what was evaluated
 
 
 class Clock:
@@ -89,14 +90,17 @@ class Loop:
         on_round: OnRound | None = None,
         tolerate: bool = False,
         stop_at: float | None = None,
+        on_metrics: OnMetrics | None = None,
     ) -> None:
         self.runtime, self.engine, self.store, self.selection = runtime, engine, store, selection
         self.evaluator, self.on_round, self.tolerate, self.stop_at = evaluator, on_round, tolerate, stop_at
+        self.on_metrics = on_metrics
         self.plan = runtime.plan
         self.clock = Clock()
 
     def begin(self) -> ServerState:
         """The state before round 0, made durable."""
+        self.store.record.name_clients(self.runtime.federation.names)
         vector = self.runtime.initial.cpu().clone()
         state = first_state(self.plan, vector, self.runtime.model.integers(), self.open_round)
         if self.store.due(state):
@@ -125,6 +129,8 @@ class Loop:
                 if self.store.due(state):
                     self.store.checkpoint(state)
                 self.clock.lap("store")
+                if self.on_metrics is not None:
+                    self.on_metrics(state.round - 1, seconds, result.metrics)
                 if self.on_round is not None:
                     self.on_round(state.round - 1, self.plan.rounds, seconds, accuracy(result.metrics))
                 if self.reached(result.metrics):

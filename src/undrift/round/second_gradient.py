@@ -74,7 +74,7 @@ class SecondGradient:
             if training.raw_gradient:
                 other.gradient = G.clone()
             if training.gradient_hooks:
-                training.correct(G, other)
+                training.correct(G, other, training.gradient_hooks)
             self.mask(G)
             self.call(G, other, first)
         finally:

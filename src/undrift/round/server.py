@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,7 @@ from undrift.contract.context import (
 )
 from undrift.contract.declare import Malformed, read
 from undrift.contract.parts import Part, defines
-from undrift.core.errors import RunFailed
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.vector import Flat, Integers
 from undrift.round.orders import Order, Reply
 from undrift.store.record import Event, Note
@@ -78,7 +79,7 @@ class ServerRound:
     def broadcasts(self) -> dict[str, Message]:
         """What goes to every client, by part."""
         return {
-            part.key: self.declared(part, part.broadcast(self.window(part)))
+            part.key: self.declared(part, self.call(part, "broadcast"))
             for part in self.plan.method.parts
             if defines(part, "broadcast")
         }
@@ -88,7 +89,7 @@ class ServerRound:
         messages = dict(broadcasts)
         for part in self.plan.method.parts:
             if defines(part, "message_for"):
-                own = self.declared(part, part.message_for(self.window(part), client))
+                own = self.declared(part, self.call(part, "message_for", client))
                 messages[part.key] = {**messages.get(part.key, {}), **own}
         return messages
 
@@ -102,7 +103,31 @@ class ServerRound:
     def model_for(self, client: int, position: int) -> torch.Tensor:
         """The vector this client is sent."""
         part = self.plan.method.one("server")
-        return part.model_for(self.window(part), client, position) if defines(part, "model_for") else self.vector
+        return self.vector_of(part, "model_for", client, position) if defines(part, "model_for") else self.vector
+
+    def call(self, part: Part, hook: str, *given: Any) -> Any:
+        """A part's hook at the server. What it raises ends the run with the part's name and the part's own traceback."""
+        try:
+            return getattr(part, hook)(self.window(part), *given)
+        except (BadRequest, RunFailed, SkipRound):
+            raise
+        except Exception as error:
+            inner = error.__traceback__.tb_next if error.__traceback__ else None
+            trace = "".join(traceback.format_exception(type(error), error, inner))
+            raise RunFailed(
+                f"in round {self.state.round}: {part.key} failed in {hook}: {type(error).__name__}: {error}\n\n{trace}"
+            ) from error
+
+    def vector_of(self, part: Part, hook: str, *given: Any) -> torch.Tensor:
+        """The vector that a part's hook returns, which must be one of the model."""
+        value = self.call(part, hook, *given)
+        if not isinstance(value, torch.Tensor) or value.shape != self.state.vector.shape:
+            raise self.wrong(part, hook, value, f"a vector of the model, a tensor of {len(self.state.vector)} numbers")
+        return value
+
+    def wrong(self, part: Part, hook: str, value: Any, wanted: str) -> RunFailed:
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        return RunFailed(f"in round {self.state.round}: {part.key} returned {got} from {hook}; it must return {wanted}")
 
     # ---- after the clients -----------------------------------------------------------------------------------
 
@@ -116,23 +141,23 @@ class ServerRound:
         mixed = state.vector
         if len(replies):
             try:
-                mixed = combine.combine(self.window(combine), replies.of(combine.key), weights)
+                mixed = self.vector_of(combine, "combine", replies.of(combine.key), weights)
             except SkipRound as why:
                 return self.unchanged("skipped", f"{why}; the model stays as it is")
         kept = [reply for reply in answers if reply.client in set(replies.ids)]
         for part in method.on("upload"):
             if defines(part, "release"):
-                mixed, replies = part.release(self.window(part), mixed, replies.of(part.key))
+                mixed, replies = self.call(part, "release", mixed, replies.of(part.key))
         for part in method.parts:
             if defines(part, "receive"):
-                part.receive(self.window(part), replies.of(part.key))
-        vector = server.step(self.window(server), mixed, replies.of(server.key)).detach().clone()
+                self.call(part, "receive", replies.of(part.key))
+        vector = self.vector_of(server, "step", mixed, replies.of(server.key)).detach().clone()
         if not sound(vector, state.vector):
             return self.unchanged(
                 "nonfinite", "the server's step gave a vector that is not finite; the model stays as it is"
             )
         self.vector = vector
-        evaluated = server.evaluated(self.window(server)).detach().clone() if defines(server, "evaluated") else vector
+        evaluated = self.vector_of(server, "evaluated").detach().clone() if defines(server, "evaluated") else vector
         versions = {**state.versions, **self.staged_rows()}
         versions |= {("state", reply.client): state.round for reply in kept if reply.stateful}
         memories = {**state.memories, **self.memories}
@@ -142,7 +167,7 @@ class ServerRound:
         """The replies that count, and how much each: non-negative weights that sum to one."""
         part, round = self.plan.method.one("weighting"), self.state.round
         if len(replies) > 1:
-            raw = part.weights(self.window(part), replies.of(part.key)).double()
+            raw = self.raw_weights(part, replies)
             usable = [i for i in range(len(replies)) if math.isfinite(raw[i])]
             for i in set(range(len(replies))) - set(usable):
                 self.events.append((round, replies.ids[i], "nonfinite", f"{part.name} gave it the weight {raw[i]}"))
@@ -161,6 +186,12 @@ class ServerRound:
             self.notes.append((round, client, part.key, "weight", as_json(weight)))
             self.notes.append((round, client, part.key, "loss", as_json(loss)))
         return replies, weights
+
+    def raw_weights(self, part: Part, replies: Replies) -> torch.Tensor:
+        raw, wanted = self.call(part, "weights", replies.of(part.key)), (len(replies),)
+        if not isinstance(raw, torch.Tensor) or raw.shape != wanted or raw.is_complex():
+            raise self.wrong(part, "weights", raw, f"a tensor of {len(replies)} numbers, one per reply")
+        return raw.double()
 
     def counters(self, kept: Sequence[Reply]) -> Integers:
         """Shared integer buffers (BatchNorm's counters): the largest that a client sent."""
@@ -250,7 +281,7 @@ def first_state(
     state = ServerState(0, vector, vector, integers, {}, {})
     server_round = open_round(state)
     parts = [part for part in plan.method.parts if defines(part, "init_server")]
-    memories = {part.key: copied(part.init_server(server_round.window(part))) for part in parts}
+    memories = {part.key: copied(server_round.call(part, "init_server")) for part in parts}
     return replace(state, memories=memories)
 
 

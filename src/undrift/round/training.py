@@ -18,7 +18,7 @@ from undrift.core.streams import key, torch_stream
 from undrift.round.orders import Order
 from undrift.round.runtime import Runtime
 from undrift.round.sample_gradients import SampleGradients
-from undrift.round.second_gradient import SecondGradient, bound, needs_second
+from undrift.round.second_gradient import Bound, SecondGradient, bound, needs_second
 
 
 class LocalTraining:
@@ -43,6 +43,7 @@ class LocalTraining:
         self.batch_indices = bound(parts, "batch_indices")
         self.per_sample = SampleGradients(runtime) if runtime.wants("sample_gradients") else None
         self.gradient_hooks = bound([one for one in parts if not needs_second(one)], "gradient")
+        self.after_clips = bound(parts, "after_clip")
         self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
         self.features, self.raw_gradient = runtime.wants("features"), runtime.wants("gradient")
         # The recorded loss is the raw one; where no hook touches it, it is the loss that is trained.
@@ -50,8 +51,8 @@ class LocalTraining:
         self.second = SecondGradient(self, parts) if runtime.wants("gradient_at") else None
         # Where no part looks at the gradient it goes from autograd to the optimizer as it is, tensor by tensor.
         self.flat = bool(
-            self.gradient_hooks or self.raw_gradient or self.update_masks or plan.clip is not None or self.rule.flat
-            or self.second is not None
+            self.gradient_hooks or self.after_clips or self.raw_gradient or self.update_masks or plan.clip is not None
+            or self.rule.flat or self.second is not None
         )  # fmt: skip
         self.G = torch.empty_like(model.P)
         self.private = None if plan.private is None else plan.private[: plan.layout.nP].to(model.device)
@@ -162,15 +163,18 @@ class LocalTraining:
         if self.raw_gradient:
             batch.gradient = G.clone()
         if self.gradient_hooks:
-            self.correct(G, batch)
+            self.correct(G, batch, self.gradient_hooks)
         if self.second is not None:
             self.second.correct(G, batch)
-        optimize.step(self.rule, G, self.lr, self.mask)
+        optimize.clip(self.rule, G)
+        if self.after_clips:
+            self.correct(G, batch, self.after_clips)
+        optimize.after_clip(self.rule, G, self.lr, self.mask)
 
-    def correct(self, G: torch.Tensor, batch: Batch) -> None:
-        """The gradient hooks, then the private part's own gradient back in its place."""
+    def correct(self, G: torch.Tensor, batch: Batch, hooks: list[Bound]) -> None:
+        """What hooks make of the gradient, then the private part's own gradient back in its place."""
         own = G[self.private] if self.private is not None else None
-        for hook, job, scratch in self.gradient_hooks:
+        for hook, job, scratch in hooks:
             hook(self.model.P, G, batch, job, scratch)
         if own is not None:
             G[self.private] = own

@@ -10,6 +10,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from undrift.core import system
+
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file so that it is complete and on disk, or not there at all. An older file is replaced."""
@@ -47,6 +49,8 @@ def make_folder(path: Path, mode: int = 0o777, exist_ok: bool = True) -> None:
 
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on disk: files that were created, renamed or deleted."""
+    if system.NAME == "nt":
+        return  # a folder cannot be opened there, and the file system's journal has the names
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

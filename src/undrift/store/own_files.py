@@ -15,10 +15,11 @@ CHECKPOINT = re.compile(r"\d{8,12}\.safetensors")
 SEGMENT = re.compile(r"\d{8,12}\.states")
 TABLE = re.compile(r"(rounds|metrics|notes|events|times)\.(csv|parquet)|run\.toml")
 TOP = re.compile(
-    r"run\.toml|run\.sqlite(-wal|-shm|-journal)?|model\.safetensors|lock|report\.html|index\.html|roll\.json|border\.jsonl"
+    r"run\.toml|run\.sqlite(-wal|-shm|-journal)?|model\.safetensors|lock|report\.html|index\.html|roll\.json|border\.jsonl|mlflow\.txt"
 )
 CODE = re.compile(r"\w+\.py")
-FOLDERS = {"": TOP, "code": CODE, "checkpoints": CHECKPOINT, "states": SEGMENT, "export": TABLE}
+EVENTS = re.compile(r"events\.out\.tfevents\..*")
+FOLDERS = {"": TOP, "code": CODE, "checkpoints": CHECKPOINT, "states": SEGMENT, "export": TABLE, "tensorboard": EVENTS}
 
 
 def is_own(pattern: re.Pattern[str], name: str) -> bool:

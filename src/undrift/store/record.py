@@ -12,10 +12,11 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.store import checksums
 
@@ -25,6 +26,7 @@ CREATE TABLE IF NOT EXISTS metrics(round INTEGER, client INTEGER, stage TEXT, da
 CREATE TABLE IF NOT EXISTS notes(round INTEGER, client INTEGER, part TEXT, name TEXT, value TEXT);
 CREATE TABLE IF NOT EXISTS events(round INTEGER, client INTEGER, kind TEXT, detail TEXT);
 CREATE TABLE IF NOT EXISTS times(round INTEGER, what TEXT, seconds REAL);
+CREATE TABLE IF NOT EXISTS clients(client INTEGER PRIMARY KEY, name TEXT);
 CREATE TABLE IF NOT EXISTS files(round INTEGER, path TEXT, sha256 TEXT);
 CREATE TABLE IF NOT EXISTS states(checkpoint INTEGER, kind TEXT, client INTEGER, version INTEGER, path TEXT,
                                   start INTEGER, length INTEGER, sha256 TEXT);
@@ -93,6 +95,12 @@ class Record:
             self.db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(stored[0]))})", stored)
             checksums.add(self.db, table, stored)
 
+    def name_clients(self, names: Sequence[str]) -> None:
+        """Before round 0: what the clients are called, if they have names."""
+        if names:
+            with self.transaction():
+                self.db.executemany("INSERT OR REPLACE INTO clients VALUES (?,?)", list(enumerate(names)))
+
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
         with self.transaction():
             self.add("events", [(round, client, kind, detail)])
@@ -100,7 +108,8 @@ class Record:
     def mark_rounds(self, rounds: int) -> None:
         """Note the number of committed rounds outside the record, so that a record that lost some is noticed."""
         if self.mark is not None:
-            os.pwrite(self.mark, f"{rounds:>12}\n".encode(), 0)
+            os.lseek(self.mark, 0, os.SEEK_SET)
+            os.write(self.mark, f"{rounds:>12}\n".encode())
 
     def keep_text(self, path: str, text: str, replace: bool = True) -> None:
         """Keep the text of a file as the run wrote it; without `replace` beside the texts it had before."""
@@ -120,8 +129,9 @@ class Record:
         not during a COMMIT with `synchronous=FULL`."""
         if self.path is None:
             return
+        mode = "rb+" if system.NAME == "nt" else "rb"  # Windows syncs only what may be written
         # Where the file system has no WAL, every COMMIT is synced. What left the log is in run.sqlite, synced by SQLite.
-        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log:
+        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", mode) as log:
             os.fsync(log.fileno())
 
     def forget_from(self, round: int) -> None:
@@ -203,6 +213,25 @@ def read_only_connection(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{place}?mode=ro{'&immutable=1' * alone}", uri=True, isolation_level=None, check_same_thread=False
     )
+
+
+class ClientNames(dict[int, str]):
+    """The names of clients that have one."""
+
+    def of(self, client: int | None) -> str:
+        """In a sentence: `oslo`, `client 3`, `server`."""
+        return "server" if client is None else self.get(client) or f"client {client}"
+
+    def short(self, client: int | None) -> str:
+        """Where all are clients: `oslo`, `3`."""
+        return "server" if client is None else self.get(client) or str(client)
+
+
+def client_names(query: Callable[..., list[tuple[Any, ...]]]) -> ClientNames:
+    """The names in a record. Records of earlier versions have none."""
+    if not query("SELECT 1 FROM sqlite_master WHERE type='table' AND name='clients'"):
+        return ClientNames()
+    return ClientNames(query("SELECT client, name FROM clients ORDER BY client"))
 
 
 def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -9,7 +9,6 @@ damaged one can be skipped.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -18,6 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
+from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.store import checksums, trees
 from undrift.store.durable import make_folder, sync_folder, write_file
@@ -309,7 +309,7 @@ def locked(folder: Path) -> int:
     """Take the run's lock until this process ends, however it ends. Returns the file descriptor."""
     file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(file)
     except OSError:
         os.close(file)
         raise BadRequest(f"the run in {folder} is in use by another process; wait for it or stop it") from None

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from undrift.contract.context import Tree, copied
+from undrift.core import system
 from undrift.core.errors import RunFailed
 from undrift.store import trees
 from undrift.store.durable import make_folder, sync_folder
@@ -140,7 +141,8 @@ class States:
             raise RunFailed(f"{what} has no place in the states of the run: run.sqlite is damaged")
         try:
             with open(self.folder / place.path, "rb") as file:
-                data = os.pread(file.fileno(), place.length, place.start)
+                file.seek(place.start)
+                data = file.read(place.length)
         except (OSError, OverflowError, MemoryError) as error:  # the last two: a damaged start or length
             raise RunFailed(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         if hashlib.sha256(data).hexdigest() != place.sha256:
@@ -203,7 +205,9 @@ class States:
             taken = [int(p.stem) for p in self.folder.iterdir() if SEGMENT.fullmatch(p.name)]
             number = 1 + max(taken, default=-1)
             self._segment, self._end = f"{number:08d}.states", 0
-            self._file = os.open(self.folder / self._segment, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            self._file = os.open(
+                self.folder / self._segment, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.BINARY, 0o644
+            )
         assert self._segment is not None
         view, written = memoryview(data), 0
         while written < len(view):

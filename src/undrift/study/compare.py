@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from undrift.core.errors import BadRequest, unknown
+from undrift.core.errors import BadRequest
 from undrift.core.schema import Seed, Seeds, checked, python_number
 from undrift.core.words import shown
 from undrift.data.catalogue import full_path
-from undrift.experiment.given import FEDERATION_OPTIONS, with_given
+from undrift.experiment.given import with_given
 from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
-from undrift.study.dry_run import dry_run
+from undrift.study.dry_run import dry_run, weighting_note
+from undrift.study.grid import SHARED, check_grid
 from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 
 PROXY = 0.02
 MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # of all runs in one table
-SHARED = ("method", "seed", "data_seed", "out", "force", "engine", "workers", "memory")  # no method has its own value
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,18 @@ class Compared:
     tried: list[Row] = field(default_factory=list)
 
     def __str__(self) -> str:
-        from undrift.experiment.tables import text_table
-        from undrift.study.standings import results_table, standings_table
+        return self.text()
 
-        return f"{text_table(results_table(self.rows))}\n\n{text_table(standings_table(self.rows))}"
+    def text(self, rank_by: str | None = None) -> str:
+        """The tables and what their columns mean, for a terminal."""
+        from undrift.experiment.tables import legend, text_table
+        from undrift.study.standings import results_table, sites_table, standings_legend, standings_table
+
+        tables = [results_table(self.rows, rank_by), standings_table(self.rows, rank_by)]
+        parts = [*map(text_table, tables), f"{legend()}\n{standings_legend(self.rows, rank_by)}"]
+        if sites := sites_table(self.rows):
+            parts.append(f"{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds")
+        return "\n\n".join(parts)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the page; by default into the folder of the runs."""
@@ -66,8 +74,12 @@ def compare(
 ) -> Compared:
     """Run every method on the same federation. `methods`: texts, parts, methods, or (one of these, own options).
 
-    `seeds` varies run and federation, `repeat` the run alone; `grid={"lr": [0.01, 0.1]}` chooses per method on validation
-    data of the first seed. `resume=True` finishes the comparison in `out`."""
+    `seeds` varies run and federation, `repeat` the run alone. `grid={"lr": [0.01, 0.1], "fedprox.mu": [0.01, 1]}` chooses per
+    method on validation data of the first seed. `resume=True` finishes the comparison in `out`."""
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise BadRequest(
+            f"out is the folder of the comparison's runs, not {out!r}; leave it out for runs/DATA-compare-N"
+        )
     entries = [
         MethodEntry(*m) if isinstance(m, tuple) and len(m) == 2 and isinstance(m[1], dict) else MethodEntry(m)
         for m in methods
@@ -111,20 +123,7 @@ def plan_comparison(
     labels = [entry.label for entry in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadRequest(f"{twice[0]} is named twice; name every method once, or give one of them other options")
-    for key, values in grid.items():
-        if key in ("seed", "data_seed"):
-            raise BadRequest(f"--grid {key} would choose the luckiest seed; --seeds N runs every method on N seeds")
-        if key not in FIELDS or key in SHARED:
-            raise unknown("option for --grid", key, [name for name in FIELDS if name not in SHARED])
-        if key in FEDERATION_OPTIONS:
-            raise BadRequest(
-                f"--grid {key} would choose the easiest federation, and all methods share one; search options of "
-                "training, such as lr"
-            )
-        if isinstance(values, str) or not isinstance(values, Sequence):
-            raise BadRequest(f"--grid {key} must be a list of values, not {shown(values)}")
-        if not values:
-            raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
+    check_grid(grid, entries)
     options = {name: python_number(full_path(value) if name == "data" else value) for name, value in options.items()}
     first = checked(Seed, "--seed", options.pop("seed", 0))
     data_seed = checked(Seed | None, "--data-seed", options.pop("data_seed", None))
@@ -134,9 +133,6 @@ def plan_comparison(
     ]
     for entry in entries:
         from_keywords({**options, **entry.own_options, "method": entry.method})  # refuse before anything is written
-    for key, values in grid.items():
-        for value in values:
-            from_keywords({key: value, **({"validation": 0.5} if key == "stop_at" else {})})
     if grid and not all({**options, **entry.own_options}.get("validation") for entry in entries):
         raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
     return Comparison(tuple(entries), options, tuple(pairs), dict(grid))
@@ -222,7 +218,7 @@ def run_comparison(
         rows, more = run_tasks(order, folder, federations, callback, **spread)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; no result is lost: `undrift compare --resume {folder}` continues") from None
-    by_task = {task.name: row for task, row in zip(order, rows)}
+    by_task = {task.name: {**row, **task.row} for task, row in zip(order, rows)}
     return Compared([by_task[task.name] for task in tasks], folder, took + more, tried)
 
 
@@ -244,7 +240,10 @@ def check_and_estimate(comparison: Comparison, federations: Federations, callbac
     points = [(n, point) for n, entry in enumerate(comparison.entries) for point in comparison.points(entry)]
     tasks = [comparison.task(n, comparison.seeds[0], point) for n, point in points]
     seconds: list[list[float]] = [[] for _ in comparison.entries]
-    for (n, _), estimate in zip(points, dry_run(tasks, federations, callback)):
+    estimates = dry_run(tasks, federations, callback)
+    if note := weighting_note({comparison.entries[n].label: e.weighting for (n, _), e in zip(points, estimates)}):
+        callback.on_message(note)
+    for (n, _), estimate in zip(points, estimates):
         if comparison.grid and not estimate.has_global_model:
             raise BadRequest(
                 "--grid chooses by the global model's validation accuracy, and "

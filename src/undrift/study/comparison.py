@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from undrift.experiment.options import Options
 from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.own_files import refuse_links
+from undrift.study.grid import at_point, points_of
 from undrift.study.tasks import Task
 
 
@@ -66,10 +66,12 @@ class Comparison:
         """One run: method `number` at a seed and a point of the grid."""
         entry = self.entries[number]
         values = "".join(f"-{key}={value}" for key, value in point.items())
-        settings = {**self.options, **entry.own_options, **point, "seed": seed[0], "data_seed": seed[1]}
-        row = {"method": entry.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
+        method, options = at_point(entry.method, point)
+        at = MethodEntry(method, {**entry.own_options, **options})
+        settings = {**self.options, **at.own_options, "seed": seed[0], "data_seed": seed[1]}
+        row = {"method": at.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
         name = f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}"
-        return Task(name, entry.method, settings, row, seconds)
+        return Task(name, method, settings, row, seconds)
 
     def foreign_code(self) -> list[str]:
         """The code outside Undrift that the methods and options name."""
@@ -80,8 +82,7 @@ class Comparison:
 
     def points(self, entry: MethodEntry) -> list[dict[str, Any]]:
         """The points of the grid for a method. An option that the method sets itself is not searched."""
-        free = {key: values for key, values in self.grid.items() if key not in entry.own_options}
-        return [dict(zip(free, values)) for values in itertools.product(*free.values())]
+        return points_of(entry, self.grid)
 
 
 def safe(name: str) -> str:
@@ -157,5 +158,5 @@ def check_options(table: Mapping[str, Any], path: Path) -> None:
         check(Options, entry, f"{path}: methods[{number}]")
     check(Options, table.get("options", {}), f"{path}: options")
     for name, values in table.get("grid", {}).items():
-        for value in values:
+        for value in values if "." not in name else ():  # `fedprox.mu` is checked with the method
             check(Options, {name: value}, f"{path}: grid")

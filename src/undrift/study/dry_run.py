@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from undrift.core.errors import BadRequest
@@ -16,6 +16,7 @@ class Estimate:
 
     seconds: float  # of training; 0 where a step cannot be timed
     has_global_model: bool
+    weighting: str  # how clients are weighed
 
 
 def dry_run(
@@ -23,11 +24,11 @@ def dry_run(
 ) -> list[Estimate]:
     """Set up every task, in order, without running it. An error of a preset's task names the preset and the cell.
 
-    The callback gets every notice of the setups, once per method."""
+    The callback gets every notice of the setups once, with the methods that it concerns."""
     from undrift.experiment.engines import expected_seconds
     from undrift.experiment.setup import prepare
 
-    estimates, notices = [], set[str]()
+    estimates, notices = [], dict[str, dict[str, None]]()
     for number, task in enumerate(tasks):
         federations.keep_only(tasks[number:])
         try:
@@ -37,13 +38,32 @@ def dry_run(
                 raise
             raise BadRequest(f"{preset}, {task.label}: {error}") from None
         for sentence in setup.notices:
-            notice = f"{task.method_label}: {sentence}"
-            if notice not in notices:
-                callback.on_message(notice)
-                notices.add(notice)
+            notices.setdefault(sentence, {})[task.method_label] = None
         try:
             seconds = expected_seconds(setup)
         except Exception:  # the user's model or loss fails; it fails again in a client, with an error that names it
             seconds = 0.0
-        estimates.append(Estimate(seconds, has_global_model=setup.plan.private is None))
+        weighting = setup.method.one("weighting").name
+        estimates.append(Estimate(seconds, setup.plan.private is None, weighting))
+    everybody = list(dict.fromkeys(task.method_label for task in tasks))
+    for sentence, concerned in notices.items():
+        whose = "" if list(concerned) == everybody and len(everybody) > 1 else f"{some(list(concerned))}: "
+        callback.on_message(f"{whose}{sentence}")
     return estimates
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def weighting_note(weightings: Mapping[str, str]) -> str:
+    """One sentence if the methods of a table weigh clients differently; empty otherwise. `weightings` are by label."""
+    groups: dict[str, list[str]] = {}
+    for label, weighting in weightings.items():
+        groups.setdefault(weighting, []).append(label)
+    if len(groups) < 2:
+        return ""
+    listed = "; ".join(f"{weighting} in {some(labels)}" for weighting, labels in groups.items())
+    return f"clients are weighed differently: {listed}. Part of a difference can be due to the weights; NAME@size sets them"

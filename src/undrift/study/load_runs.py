@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,17 @@ from undrift.study.compare import MUST_AGREE
 from undrift.study.comparison import read_comparison
 from undrift.study.tasks import Row, seconds_per_round
 
-NOT_IN_LABELS = ("engine", "workers", "device", "memory", "out", "seed", "data_seed", "ray_address")  # same method
+NOT_IN_LABELS = (
+    "engine",
+    "workers",
+    "device",
+    "memory",
+    "out",
+    "seed",
+    "data_seed",
+    "ray_address",
+    "track",
+)  # same method
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ def load_runs(folders: Sequence[str | Path]) -> list[LoadedRun]:
                     f"runs on different data do not belong in one table: {key} is {a} in {runs[0].folder} "
                     f"and {b} in {run.folder}; report them separately"
                 )
-    return with_distinct_labels(runs)
+    return with_distinct_labels(runs, {key for folder in set(places.values()) for key in searched(folder)})
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -84,7 +94,7 @@ def is_replaced(place: Path) -> bool:
 
 
 def load_run(folder: Path) -> LoadedRun:
-    from undrift.experiment.summary import client_stage, global_stage
+    from undrift.experiment.summary import client_stage, global_stage, sites
 
     if not (folder / "run.toml").exists():
         raise BadRequest(f"the run in {folder} is half-written: it has no run.toml; start it again")
@@ -114,24 +124,39 @@ def load_run(folder: Path) -> LoadedRun:
         "method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
         "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
         "times": times,
+        "sites": sites(functools.partial(rows_of, folder)),
     }  # fmt: skip
     return LoadedRun(folder, options, written.about, row, tuple(damage))
 
 
-def with_distinct_labels(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+def with_distinct_labels(runs: Sequence[LoadedRun], chosen: Collection[str] = ()) -> list[LoadedRun]:
     """Label each run with its method, and with the options in which runs of that method differ or in which the method
-    departs from most others."""
+    departs from most others. Options that a grid chose are always shown."""
     keys = [key for key in FIELDS if key != "method" and key not in NOT_IN_LABELS]
-    usual = {key: Counter(repr(run.options.get(key)) for run in runs).most_common(1)[0][0] for key in keys}
-    labelled = []
-    for run in runs:
-        alike = [other for other in runs if other.options["method"] == run.options["method"]]
-        shown = [key for key in keys if {repr(other.options.get(key)) for other in alike} != {usual[key]}]
-        own = " ".join(f"{key}={run.options.get(key)}" for key in shown)
-        labelled.append(replace(run, row={**run.row, "method": f"{run.options['method']} {own}".strip()}))
+    texts = [{key: repr(run.options.get(key)) for key in keys} for run in runs]
+    usual = {key: Counter(text[key] for text in texts).most_common(1)[0][0] for key in keys}
+    alike: dict[str, list[int]] = {}
+    for number, run in enumerate(runs):
+        alike.setdefault(run.options["method"], []).append(number)
+    labelled = list(runs)
+    for method, numbers in alike.items():
+        shown = [key for key in keys if key in chosen or {texts[number][key] for number in numbers} != {usual[key]}]
+        parts = [runs[number].options.get("parts", []) for number in numbers]
+        for number in numbers:
+            run = runs[number]
+            own = [f"{key}={run.options.get(key)}" for key in shown]
+            own += [part for part in run.options.get("parts", []) if not all(part in others for others in parts)]
+            labelled[number] = replace(run, row={**run.row, "method": " ".join([method, *own])})
     pairs = [(run.label, run.row["seed"], run.options.get("data_seed")) for run in labelled]
-    repeated = {pair for pair in pairs if pairs.count(pair) > 1}
+    repeated = {pair for pair, count in Counter(pairs).items() if count > 1}
     return [
         replace(run, row={**run.row, "method": f"{run.label} ({run.folder.name})"}) if pair in repeated else run
         for run, pair in zip(labelled, pairs)
     ]
+
+
+def searched(folder: Path) -> set[str]:
+    """The options that the grid of a comparison chose; empty for other folders."""
+    if not (folder / "compare.toml").exists():
+        return set()
+    return {key.rpartition(".")[2] for key in read_comparison(folder).grid}

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core.errors import unknown
+from undrift.experiment.tables import site_table
+
 Row = dict[str, Any]
 Value = Callable[[Row], float | None]
 LEVEL = 0.95
@@ -35,6 +38,29 @@ COLUMNS: tuple[tuple[str, Value], ...] = (
     ),
     ("worst 10 %", at("stages", "L1", "acc_local", "worst_decile")),
 )
+
+
+def rank_column(rows: Sequence[Row], asked: str | None = None) -> str:
+    """The column that methods are ranked by: the one asked for, else G. If a method has no global model: the first
+    column that all of them have."""
+    names = [name for name, _ in COLUMNS]
+    if asked is not None:
+        short = {name.replace(" ", "").lower(): name for name in names}
+        if asked.replace(" ", "").lower() not in short:
+            raise unknown("column for --rank-by", asked, names)
+        return short[asked.replace(" ", "").lower()]
+    finished = [row for row in rows if "failed" not in row]
+    complete = [name for name, value in COLUMNS if finished and all(value(row) is not None for row in finished)]
+    return complete[0] if complete else "G"
+
+
+def rank_note(rows: Sequence[Row], asked: str | None = None) -> str:
+    """Why the methods are not ranked by G, in one sentence; empty if they are, or were asked to be."""
+    column = rank_column(rows, asked)
+    if asked is not None or column == "G":
+        return ""
+    without = [method for method in labels(rows) if not values(rows, method, G)]
+    return f"Ranked by {column}: {', '.join(without)} {'has' if len(without) == 1 else 'have'} no global model."
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
@@ -82,7 +108,8 @@ def win_shares(rows: Sequence[Row], value: Value) -> dict[str, float]:
     all_cells = cells(rows, value)
     share = dict.fromkeys(labels(rows), 0.0)
     for cell in all_cells:
-        first = [method for method, number in cell.items() if number == max(cell.values())]
+        best = max(cell.values())
+        first = [method for method, number in cell.items() if number == best]
         for method in first:
             share[method] += 1 / len(first) / len(all_cells)
     return share
@@ -111,41 +138,78 @@ def shown_difference(interval: tuple[float, float, float] | None) -> str:
     return f"{mean:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if np.isfinite(low) else "")
 
 
-def results_table(rows: Sequence[Row]) -> list[list[str]]:
-    """One line per method: mean ± std over seeds. The best method is first, failed ones are last."""
+def results_table(rows: Sequence[Row], rank_by: str | None = None) -> list[list[str]]:
+    """One line per method: mean ± std over seeds. The best method is first, by the column that methods are ranked by.
+    Methods without a value there follow, by their L1 Acc(L). Failed ones are last."""
     head = ["method", *(name for name, _ in COLUMNS), "s"]
+    ranked_by = dict(COLUMNS)[rank_column(rows, rank_by)]
     lines = []
-    for method in labels(rows):
-        finished = [row for row in rows if row["method"] == method and "failed" not in row]
-        failed = sum(row["method"] == method for row in rows) - len(finished)
+    for method, own in by_method(rows).items():
+        finished = [row for row in own if "failed" not in row]
+        failed = len(own) - len(finished)
         name = method + (f" ({failed} failed)" if failed and finished else "")
         if not finished:
-            lines.append((-2.0, [name, "failed", *[""] * (len(head) - 2)]))
+            lines.append((-3.0, [name, "failed", *[""] * (len(head) - 2)]))
             continue
-        accuracies = values(rows, method, G)
-        numbers = [mean_and_std(values(rows, method, value)) for _, value in COLUMNS]
+        numbers = [mean_and_std(values(finished, method, value)) for _, value in COLUMNS]
         seconds = f"{np.mean([row['seconds'] for row in finished]):.1f}"
-        lines.append((float(np.mean(accuracies)) if accuracies else -1.0, [name, *numbers, seconds]))
+        lines.append((score(finished, method, ranked_by), [name, *numbers, seconds]))
     return [head, *[line for _, line in sorted(lines, key=lambda item: -item[0])]]
 
 
-def standings_table(rows: Sequence[Row]) -> list[list[str]]:
+def sites_table(rows: Sequence[Row]) -> list[list[str]]:
+    """One line per named client, one column per method: L1 Acc(L), the mean over seeds. Empty if no client has a name."""
+    columns = []
+    for method in labels(rows):
+        found: dict[str, list[float]] = {}
+        for row in rows:
+            for name, stages in row.get("sites", {}).items() if row["method"] == method else ():
+                found.setdefault(name, []).extend(stages[stage] for stage in ("L1",) if stage in stages)
+        columns.append((method, {name: {"L1": float(np.mean(v))} if v else {} for name, v in found.items()}))
+    return site_table(columns, "L1")
+
+
+def score(rows: Sequence[Row], method: str, value: Value) -> float:
+    """What a method is sorted by: its mean value, or −2 … −1 by its L1 Acc(L) where it has no such value."""
+    if numbers := values(rows, method, value):
+        return float(np.mean(numbers))
+    return float(np.mean(values(rows, method, LOCAL) or [0.0])) - 2.0
+
+
+def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each method, in the order of their first rows."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["method"], []).append(row)
+    return found
+
+
+def standings_table(rows: Sequence[Row], rank_by: str | None = None) -> list[list[str]]:
     """Rank, cells won, paired difference to the first method, milliseconds per round of a client and of the server."""
-    first = labels(rows)[0]
-    rank, share = ranks(rows, G), win_shares(rows, G)
-    head = ["method", "rank", "won", f"G − {first}", f"L1 Acc(L) − {first}", "ms/client", "ms/server"]
+    own = by_method(rows)
+    first, column = next(iter(own)), rank_column(rows, rank_by)
+    value = dict(COLUMNS)[column]
+    rank, share = ranks(rows, value), win_shares(rows, value)
+    shown = {column: value, "L1 Acc(L)": LOCAL} if column != "L1 Acc(L)" else {"L1 Acc(L)": LOCAL, "G": G}
+    head = ["method", "rank", "won", *(f"{name} − {first}" for name in shown), "ms/client", "ms/server"]
     lines = []
-    for method in sorted(labels(rows), key=lambda m: rank.get(m, np.inf)):
+    for method in sorted(own, key=lambda m: (rank.get(m, np.inf), -score(own[m], m, value))):
+        both = own[method] + own[first]
         pairs = [
-            shown_difference(difference(rows, method, first, value)) if method != first else "" for value in (G, LOCAL)
+            shown_difference(difference(both, method, first, value)) if method != first else ""
+            for value in shown.values()
         ]
-        client, server = (values(rows, method, at("times", key)) for key in ("client", "server"))
+        client, server = (values(own[method], method, at("times", key)) for key in ("client", "server"))
         place = [f"{rank[method]:.1f}", f"{100 * share[method]:.0f} %"] if method in rank else ["—", "—"]
         lines.append([method, *place, *pairs, mean_and_std(client, 1000.0, 1), mean_and_std(server, 1000.0, 1)])
     return [head, *lines]
 
 
-LEGEND = """rank: mean rank over seeds, by G
-won: share of seeds in which the method has the best G
-G − first: paired difference to the first method in points, with its 95 % confidence interval over seeds (Student's t)
+def standings_legend(rows: Sequence[Row], rank_by: str | None = None) -> str:
+    """What the columns of the standings mean, one per line."""
+    column, note = rank_column(rows, rank_by), rank_note(rows, rank_by)
+    lines = f"""rank: mean rank over seeds, by {column}
+won: share of seeds in which the method has the best {column}
+{column} − first: paired difference to the first method in points, with its 95 % confidence interval over seeds (Student's t)
 ms/client: training and scoring of one client per round; ms/server: orders and aggregation per round"""
+    return f"{note}\n{lines}" if note else lines

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from annotated_types import Ge
 
+from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.files import load_json
 from undrift.core.schema import Name, Seed, check, setting
@@ -200,7 +201,8 @@ def run_tasks(
     cores = cores or available()
     expected = sum(task.seconds for task in waiting)
     if together is None:
-        together = len(waiting) > 1 and cores > 1 and expected > WORTH_PROCESSES
+        worth = len(waiting) > 1 and cores > 1 and expected > WORTH_PROCESSES
+        together = worth and system.starts_workers()
     with locked_folder(folder):
         if together and waiting:
             seconds = run_pool.run_together(waiting, folder, federations, cores, callback, store_row)

@@ -70,7 +70,9 @@ def seen_again(part: Part, alone: Result, options: dict[str, Any]) -> None:
     """Another part may ask for the gradient a second time: it is the same one, and asking changes nothing."""
     try:
         both = ended([part, Echo()], options)
-    except (BadRequest, RunFailed) as error:
+    except BadRequest:
+        return  # it refuses parts that take a second gradient
+    except RunFailed as error:
         if DIFFERENT not in str(error):
             raise Broken(f"{part.name} beside a part that takes a second gradient: {error}") from error
         both = ()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import LABELS, BadRequest
 
 Array = np.ndarray
 
@@ -33,8 +33,7 @@ def checked(labels: Array, clients: int, least: int = 1) -> Array:
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise BadRequest(
-            f"labels must be a flat array of integers, not {labels.dtype} of shape {labels.shape}; "
-            "number the classes 0, 1, 2, …"
+            f"labels must be a flat array of integers, not {labels.dtype} of shape {labels.shape}; {LABELS}"
         )
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
         raise BadRequest(f"clients must be a whole number of at least 1, not {clients!r}")

@@ -4,8 +4,9 @@ Li et al.: Revisiting Weighted Aggregation in Federated Learning with Neural Net
 
     θ = γ Σ_k λ_k θ_k        λ = softmax(x), γ = e^g        minimise CE(θ) on the proxy set over (x, g) by Adam
 
-x starts at the log of the size shares and g at 0, so zero steps give size weights. `quadratic`: λ ∝ x², γ = g². As θ is
-a mixture, dCE/dλ_k = γ⟨∇CE, θ_k⟩: one backward pass per batch and m inner products. γ shrinks P only and is clamped to
+x starts at the log of the size shares and g at 0, so zero steps give size weights. `quadratic`: λ ∝ x², γ = g². The
+authors start the exponential form from the sizes, and the quadratic one from equal weights: `start=uniform`. As θ is a
+mixture, dCE/dλ_k = γ⟨∇CE, θ_k⟩: one backward pass per batch and m inner products. γ shrinks P only and is clamped to
 [0.5, 1.5]. BatchNorm uses the batch's statistics during learning, and its buffers are estimated again on the proxy set
 at the end. Dropout is off.
 
@@ -37,6 +38,7 @@ class FedLAW(Combine):
     lr: Annotated[float, Range(above=0)] = 0.01
     batch: Annotated[int, Range(least=1)] = 128
     form: Literal["exponential", "quadratic"] = "exponential"
+    start: Literal["size", "uniform"] = "size"
     halve: Annotated[int, Range(least=1)] = 20  # epochs after which the rate is halved
 
     needs: ClassVar = ("proxy",)
@@ -76,10 +78,12 @@ class FedLAW(Combine):
         return with_new_statistics(server.model(out), x, self.batch) if self.epochs else out
 
     def initial(self, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The free numbers (x, g) at size weights and γ = 1. The exponential form is written relative to the sizes."""
+        """The free numbers (x, g) at γ = 1 and size or equal weights. The exponential form is relative to the sizes."""
         if self.form == "exponential":
-            return torch.zeros_like(n).requires_grad_(), torch.zeros((), dtype=n.dtype).requires_grad_()
-        return (n / n.sum()).sqrt().requires_grad_(), torch.ones((), dtype=n.dtype).requires_grad_()
+            free = torch.zeros_like(n) if self.start == "size" else -n.log()
+            return free.requires_grad_(), torch.zeros((), dtype=n.dtype).requires_grad_()
+        share = n / n.sum() if self.start == "size" else torch.full_like(n, 1 / len(n))
+        return share.sqrt().requires_grad_(), torch.ones((), dtype=n.dtype).requires_grad_()
 
     def mixture(self, free: torch.Tensor, g: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         raw = n * free.exp() if self.form == "exponential" else free.square()

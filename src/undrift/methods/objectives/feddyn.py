@@ -12,6 +12,11 @@ The server computes (1/N)Σh from the models alone, so nothing extra travels. Th
 because α_k contains the sizes. The traps: at α → 0 this is not FedAvg (the server still adds Σh). α_k explodes for tiny
 clients, so it is capped at `cap` times α. A note says when the cap applies. The cap shifts the optimum; `cap=none`
 removes it.
+
+Where gradients are clipped, the authors clip the gradient of the loss and of the linear term, and add α_k P as weight
+decay after the clip: `decay=true`. By default the whole regulariser is clipped, so that no step is longer than the clip
+allows. At the received model with h = 0 the default pulls nowhere, while the authors' form still moves P by η α_k P where
+the clip shortens the linear term.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server
 class FedDyn(Objective, ServerUpdate):
     alpha: Annotated[float, Range(above=0)] = 0.01
     cap: Annotated[float | None, Range(above=0)] = 10.0
+    decay: bool = False
 
     linear: ClassVar = True
 
@@ -47,7 +53,13 @@ class FedDyn(Objective, ServerUpdate):
         self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
     ) -> None:
         strength, target = scratch
-        G.add_(P - target, alpha=strength)
+        G.add_(-target if self.decay else P - target, alpha=strength)
+
+    def after_clip(
+        self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
+    ) -> None:
+        if self.decay:
+            G.add_(P, alpha=scratch[0])
 
     def proximal_strength(self, job: Job) -> float:
         """α_k."""

@@ -7,10 +7,12 @@ Each client trains w (the global model, averaged as usual) and v (its own), and 
     g_α = ⟨v − w, α ∇v + (1 − α) ∇w⟩ + 0.02 α,    α ← clip(α − η g_α, 0, 1)
 
 `pfllib` (the code the FLIU paper used): v steps on its own loss, α moves with every batch, after the round
-v ← α v + (1 − α) w, and the client uses v. `official` (the authors' FedTorch): v steps on the loss of the mixed output
-α o_v + (1 − α) o_w, α moves once per round, on the first batch, and the client uses the mixed output (`adaptive=false`,
-FedTorch's own default, keeps α fixed). o_w comes from the batch's own forward pass, i.e. from w before its step. PFLlib
-starts at α = 1 and drops the last batch, so that a small client never trains. This part does neither.
+v ← α v + (1 − α) w, and the client uses v. `official` (the authors' FedTorch): w steps first, then v steps on the loss of
+the mixed output α o_v + (1 − α) o_w with o_w after that step, and both gradients in g_α are those of the mixed loss. α
+moves once per round, on the first batch, and the client uses the mixed output (`adaptive=false`, FedTorch's own default,
+keeps α fixed). FedTorch's second pass through w also moves w's BatchNorm statistics a second time. Here a copy of w makes
+that pass, so the global model is FedAvg's. PFLlib starts at α = 1 and drops the last batch, so that a small client never
+trains. This part does neither.
 v is trained on the plain loss, whatever the other parts do to the global model. If the slope is not finite, α stays.
 """
 
@@ -38,19 +40,34 @@ class Apfl(Personalize):
 
     def before_start(self, job: Job, own: Any, server_message: Message) -> dict[str, Any]:
         alpha = torch.tensor(own["alpha"], device=job.received.device)
-        return {"twin": job.twin(own["v"]), "alpha": alpha, "moves": self.adaptive}
+        scratch = {"twin": job.twin(own["v"]), "alpha": alpha, "moves": self.adaptive}
+        if self.variant == "official":
+            scratch["shadow"] = job.twin(job.received)  # w after its step, to pass the batch through once more
+        return scratch
 
     def after_step(self, batch: Batch, job: Job, scratch: dict[str, Any]) -> None:
         twin, alpha = scratch["twin"], scratch["alpha"]
-        output = twin(batch.x)
         if self.variant == "official":
-            output = alpha * output + (1 - alpha) * batch.logits.detach()
-        gradient = twin.step(twin.loss(output, batch.y))
+            slopes = self.mixed_step(batch, scratch)
+        else:
+            slopes = twin.step(twin.loss(twin(batch.x), batch.y)), batch.gradient
         if scratch["moves"]:
-            assert batch.gradient is not None
-            slope = torch.dot(twin.P - batch.P, alpha * gradient + (1 - alpha) * batch.gradient) + 0.02 * alpha
+            slope = torch.dot(twin.P - batch.P, alpha * slopes[0] + (1 - alpha) * slopes[1]) + 0.02 * alpha
             scratch["alpha"] = torch.where(torch.isfinite(slope), (alpha - job.lr * slope).clamp(0.0, 1.0), alpha)
             scratch["moves"] = self.variant == "pfllib"
+
+    def mixed_step(self, batch: Batch, scratch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """v's step on the mixed output. Returns the mixed loss's slopes along v and, where α moves, along w."""
+        twin, shadow, alpha = scratch["twin"], scratch["shadow"], scratch["alpha"]
+        shadow.P.copy_(batch.P)
+        with torch.set_grad_enabled(scratch["moves"]):
+            of_w = shadow(batch.x)
+        of_v = twin(batch.x)
+        if scratch["moves"]:
+            mixed = shadow.loss(alpha * of_v.detach() + (1 - alpha) * of_w, batch.y)
+            shadow.flat.gradient(mixed, into=shadow.G)
+        along_v = twin.step(twin.loss(alpha * of_v + (1 - alpha) * of_w.detach(), batch.y))
+        return along_v, shadow.G if scratch["moves"] else None
 
     def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, Message]:
         v, alpha = scratch["twin"].vector, scratch["alpha"].item()

@@ -6,6 +6,9 @@ Liu et al.: GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detecti
 
 Always ≤ 0, which matters when dividing by a sum: a share φ_k/Σφ of negative scores is *reversed*. Each term is at
 most 4^(−γ), so S ≥ −M·4^(−γ), and `gen_floor` is what must be subtracted before shares are taken.
+
+The trap: in float32 a confident p rounds to 1, so 1 − p is 0, while (10⁻⁹)^0.1 is 0.126. The terms are computed from
+logarithms, and log(1 − p) of the largest p from the other logits.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ def gen(
     gamma: float = GAMMA,
     largest: int = LARGEST,
 ) -> torch.Tensor:
-    p = logits.softmax(1).topk(min(largest, logits.size(1)), 1).values
-    return -(p**gamma * (1 - p).clamp(min=0) ** gamma).sum(1)
+    ordered = logits.log_softmax(1).sort(1, descending=True).values
+    log_rest = torch.cat([ordered[:, 1:].logsumexp(1, keepdim=True), torch.log1p(-ordered[:, 1:].exp())], 1)
+    terms = gamma * (ordered + log_rest)
+    return -terms[:, : min(largest, logits.size(1))].exp().sum(1)
 
 
 def gen_floor(classes: int, gamma: float = GAMMA, largest: int = LARGEST) -> float:

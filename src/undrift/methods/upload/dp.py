@@ -56,8 +56,6 @@ class ClientDP(Upload):
     keeps_empty_cohorts: ClassVar[bool] = True
 
     def validate(self) -> None:
-        if self.epsilon is None and self.noise is None:
-            raise BadRequest("dp needs epsilon (as in epsilon=8) or noise (as in noise=1.0)")
         if self.epsilon is not None and self.noise is not None and self.rounds is None:
             raise BadRequest("dp takes epsilon or noise, not both: the one follows from the other")
         quantile, clip = self.clipping
@@ -84,10 +82,11 @@ class ClientDP(Upload):
     # ---- what it costs ---------------------------------------------------------------------------------------
 
     def resolve(self, plan: Plan) -> ClientDP:
-        """With the noise that reaches epsilon in the planned rounds."""
+        """With the noise that reaches epsilon in the planned rounds, or 1 where neither is given."""
         if self.noise is not None:
             return self
-        assert self.epsilon is not None
+        if self.epsilon is None:
+            return replace(self, noise=1.0)
         scheme = plan.cohorts or "all"
         noise = calibrated(self.epsilon, self.delta, plan.rounds, scheme, plan.cohort or plan.clients, plan.clients)
         return replace(self, noise=noise, rounds=plan.rounds)
