@@ -65,7 +65,7 @@ STRANGE = [
             (".x:y", ["'.x:y'", "write"]),
             ("json:dumps", ["dumps"]),
             ("os:environ", ["os:environ"]),
-            ("builtins:dict", ["dict", "must"]),
+            ("builtins:dict", ["dict", "return" if option == "--model" else "must"]),
             ("antigravity_:x", ["antigravity_", "cannot be imported"]),
         )
     ),

@@ -46,7 +46,10 @@ def call(draw: random.Random) -> tuple[str, Callable[[], object]]:
         one = value(draw)
         return f"compare(seeds={type(one).__name__})", lambda: ud.compare(["fedavg"], seeds=small_count(one), **study())
     if which == "grid":
-        key, one = draw.choice(("lr", "rounds", "nothing", "batch")), value(draw)
+        key, one = (
+            draw.choice(("lr", "rounds", "nothing", "batch", "fedavg.lr", "fedavg.nothing", "fedprox.mu")),
+            value(draw),
+        )
         return f"compare(grid={key}: {type(one).__name__})", lambda: ud.compare(
             ["fedavg"], grid={key: one}, validation=0.2, **study()
         )

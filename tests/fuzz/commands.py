@@ -50,7 +50,7 @@ def command_line(draw: random.Random) -> list[str]:
         words += [
             "--shape",
             draw.choice(("4", strange(draw))),
-            draw.choice(("--quorum", "--deadline", "--norm")),
+            draw.choice(("--quorum", "--deadline", "--norm", "--relative-norm", "--address", "--superlink")),
             strange(draw),
         ]
     elif name == "deploy check":
@@ -72,7 +72,7 @@ def run_like(draw: random.Random, name: str) -> list[str]:
             for _ in range(draw.randint(0, 2))
         ]
         if draw.random() < 0.3:
-            words += [draw.choice(("--seeds", "--repeat", "--grid", "--resume")), strange(draw)]
+            words += [draw.choice(("--seeds", "--repeat", "--grid", "--resume", "--rank-by")), strange(draw)]
     given = options(draw, [flag for flag in map(flag_of, FIELDS) if (name, flag) != ("compare", "--method")])
     for flag, value in SMALL.items():
         if flag not in given:
