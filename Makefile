@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup setup-all demo test lint kill-test soak api docs dist clean
+.PHONY: setup setup-all demo test lint kill-test soak api formats docs dist clean
 
 setup: .venv/.setup
 setup-all: .venv/.setup-all
@@ -42,16 +42,20 @@ kill-test: setup
 	@$(BIN)/python tests/resume/kills.py --kills 20
 
 # Long random tests. Each script prints its counts and exits with 1 after a failure.
-SOAKS := tests/resume/mutations.py
+SOAKS := tests/fuzz/soak.py tests/resume/mutations.py
 soak: setup
 	@for script in $(SOAKS); do echo "=== $$script"; $(BIN)/python $$script || exit 1; done
 
 api: setup
 	@$(BIN)/python docs/make_api.py
 
+formats: setup
+	@$(BIN)/python docs/make_formats.py
+
 # Warnings are errors; nothing is fetched. Every page is read anew, because pages depend on the code.
 docs: .venv/.setup-docs
 	@$(BIN)/python docs/make_api.py
+	@$(BIN)/python docs/make_formats.py
 	@$(BIN)/python -m sphinx -E -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "wrote docs/_build/html/index.html: $$(find docs/_build/html -name '*.html' | wc -l) pages"
 

@@ -180,7 +180,7 @@ def test_paper_list_and_show(undrift):
         (("compare",), "at least one method"),
         (("compare", "--resume"), "folder"),
         (("compare", "--resume", "nowhere"), "folder"),
-        (("report", "spoilt"), "compare.toml cannot be read"),
+        (("report", "spoilt"), "compare.toml: rejected must be a list"),
         (("compare", "fedavg", "--grid", "lr=0.1,1"), "validation"),
         (("compare", "fedavg", "--grid", "lr"), "name=value"),
         (("compare", "fedavg", "--grid", "lr=a", "--validation", "0.1"), "number"),

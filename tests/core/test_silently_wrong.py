@@ -201,7 +201,7 @@ def test_a_grid_option_given_twice_has_the_values_of_both():
 @pytest.mark.parametrize("name", [name for name, hint in HINTS.items() if hint is bool])
 @pytest.mark.parametrize("value", ["false", 0, None])
 def test_what_is_no_bool_is_refused(name, value):
-    with pytest.raises(BadRequest, match=f"{name} must be True or False"):
+    with pytest.raises(BadRequest, match=f"--{name.replace('_', '-')} must be true or false"):
         from_keywords({name: value})
 
 

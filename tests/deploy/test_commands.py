@@ -86,7 +86,7 @@ def test_init_copies_a_runs_settings_and_the_users_own_model(undrift, tmp_path):
     (("--sites", "a,b,a"), "the site a is listed twice"),
     (("--sites", "a b"), "a site's name must be"),
     (("--sites", "a,b", "--quorum", "3"), "quorum is 3; it must lie between 1 and the 2 sites"),
-    (("--sites", "a,b", "--quorum", "1.5"), "quorum is a share"),
+    (("--sites", "a,b", "--quorum", "1.5"), "--quorum must be a number above 0"),
     (("--sites", "a,b", "--deadline", "0"), "deadline must be a number above 0"),
     (("--sites", "a,b", "--deadline", "soon"), "--deadline must be a number"),
     (("--sites", "a,b", "--shape", "big"), "--shape must be the shape of one sample"),

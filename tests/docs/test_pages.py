@@ -31,6 +31,17 @@ def test_the_api_reference_has_every_public_name_and_matches_the_docstrings():
     assert page == module.page(), "out of date; run python docs/make_api.py"
 
 
+def test_the_tables_of_keys_match_the_schemas():
+    spec = importlib.util.spec_from_file_location("make_formats", DOCS / "make_formats.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (DOCS / "formats.md").read_text()
+    assert page == module.page(), "out of date; run make formats"
+    assert set(re.findall(r"<!-- keys: (\w+) -->", page)) == set(module.SCHEMAS)
+
+
 def test_the_api_reference_has_all_that_a_hook_can_do():
     page = (DOCS / "api.md").read_text()
     declarations = (Number, Array, Along, Models, Numbers)  # their methods are the engine's

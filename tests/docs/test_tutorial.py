@@ -61,6 +61,7 @@ def test_an_undeclared_message_is_refused(names):
 def test_the_command_line_takes_it_from_a_file(names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # of another test
     (tmp_path / "mine.py").write_text(blocks()[0])
     texts = re.findall(r"undrift compare (.*) --seeds 3", PAGE.read_text())[0]
     methods = shlex.split(texts)

@@ -15,7 +15,15 @@ from undrift.methods.published import PUBLISHED
 from undrift.testing import check, run_parts
 
 NAMES = list(PUBLISHED)
-OTHER_DEFAULTS = {"fedproto", "fliu10", "fliu25", "fliu50", "fliu75", "fliu90", "multikrum"}  # these names stand for other values
+OTHER_DEFAULTS = {
+    "fedproto",
+    "fliu10",
+    "fliu25",
+    "fliu50",
+    "fliu75",
+    "fliu90",
+    "multikrum",
+}  # these names stand for other values
 # With their defaults these would have no effect in runs as short as these, or take long.
 ACTIVE = {
     "feddyn": "feddyn(alpha=0.5)", "flood": "flood(T=1)", "fedbss": "fedbss(T1=0)", "fedmr": "fedmr(T1=0)",

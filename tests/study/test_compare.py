@@ -194,7 +194,7 @@ def test_a_given_federation_is_used_by_all_runs(tmp_path):
         (["fedavg", "fedavg"], {}, "twice"),
         ([("fedavg", {"seed": 1})], {}, "--seed"),
         (["fedavg"], {"seeds": 2, "repeat": 2}, "--repeat"),
-        (["fedavg"], {"seeds": 0}, "at least 1"),
+        (["fedavg"], {"seeds": 0}, "--seeds must be a whole number between 1 and 10,000, not 0"),
         ([], {}, "at least one method"),
         (["fedavg", "fedagv"], {}, "fedavg"),
         (["fedavg", "flood+bound"], {}, "bound"),

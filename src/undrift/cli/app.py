@@ -26,10 +26,9 @@ from undrift.cli import (
     runs,
     show,
 )
-from undrift.cli.settings import known_options
 from undrift.core.errors import Stopped
 
-__all__ = ["app", "commands", "known_options"]
+__all__ = ["app", "commands"]
 
 WELCOME = f"""Undrift {undrift.__version__}: federated learning that holds on data that is not alike.
 

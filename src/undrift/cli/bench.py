@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
+from typing import Annotated
 
 import typer
+from annotated_types import Gt, Le
 
 from undrift.core.errors import unknown
+
+DAY = 86_400.0
 
 
 def add(app: typer.Typer) -> None:
@@ -22,8 +26,11 @@ def bench(
 ) -> None:
     """Measure the speed of a round. It is relative to the bare training loop on the same clients, measured in pairs."""
     from undrift.bench import measure
+    from undrift.core.schema import Workers, checked
     from undrift.experiment.tables import text_table
 
+    checked(Annotated[float, Gt(0), Le(DAY)], "--seconds", seconds)
+    checked(Workers | None, "--workers", workers)
     known, data = measure.all_works()
     chosen = works or list(known)
     for name in chosen:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from undrift.cli.settings import open_log
 from undrift.study.tasks import Row, StudyCallback, Task
 
 EVERY = 5.0  # seconds between plain lines
@@ -18,7 +18,7 @@ class Board(StudyCallback):
 
     def __init__(self, quiet: bool = False, log: str | None = None) -> None:
         self.quiet = quiet
-        self.log = Path(log).open("a") if log else None  # noqa: SIM115 - closed by `end`
+        self.log = open_log(log)
         self.live: Any = None
         self.tasks: Sequence[Task] = ()
 

@@ -13,7 +13,7 @@ import typer
 
 from undrift.cli.settings import flag, read, read_one, with_options
 from undrift.core.errors import BadRequest, RunFailed, unknown
-from undrift.experiment.options import FIELDS, HINTS
+from undrift.experiment.options import FIELDS, OBJECTS
 
 if TYPE_CHECKING:
     from undrift.study.compare import Compared
@@ -145,7 +145,7 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
         if not name and option not in FIELDS:
             raise unknown("option for --grid", option, FIELDS)
         texts = [value.strip() for value in apart(values, ",")]
-        plain = option in HINTS and HINTS[option] is not Any
+        plain = option in FIELDS and option not in OBJECTS
         more = [read_one(option, value) if plain or not name else parse(f"a({value})").args[0] for value in texts]
         key = name + dot + option
         grid[key] = list(dict.fromkeys([*grid.get(key, []), *more]))

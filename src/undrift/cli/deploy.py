@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json as json_module
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from annotated_types import Ge, Le
 
-from undrift.cli.settings import number, with_options
+from undrift.cli.settings import read_as, with_options
 from undrift.core.errors import BadRequest
+from undrift.core.words import shown
 
+Port = Annotated[int, Ge(1), Le(65_535)]
 app = typer.Typer(help="Run a method on real sites, with Flower.", no_args_is_help=True)
 
 
@@ -47,6 +51,7 @@ def init(
     from undrift.deploy import app_hash
     from undrift.deploy.init import Places
     from undrift.deploy.init import init as write
+    from undrift.deploy.spec import DEPLOY_HINTS
 
     require_flower()
     deploy_options: dict[str, Any] = {"sites": listed(sites)}
@@ -55,14 +60,13 @@ def init(
     if labels:
         deploy_options["labels"] = listed(labels)
     if shape:
-        if not all(length.isdigit() and int(length) for length in listed(shape)):
-            raise BadRequest(f"--shape must be the shape of one sample, as in 3,32,32, not {shape!r}")
-        deploy_options["shape"] = [int(length) for length in listed(shape)]
-    if quorum is not None:
-        deploy_options["quorum"] = int(quorum) if quorum.isdigit() else number("quorum", quorum)
-    for name, value in (("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
+        lengths = listed(shape)
+        if not lengths or not all(re.fullmatch("[1-9][0-9]{0,8}", length) for length in lengths):
+            raise BadRequest(f"--shape must be the shape of one sample, as in 3,32,32, not {shown(shape)}")
+        deploy_options["shape"] = [int(length) for length in lengths]
+    for name, value in (("quorum", quorum), ("deadline", deadline), ("norm", norm), ("relative_norm", relative_norm)):
         if value is not None:
-            deploy_options[name] = number(name, value)
+            deploy_options[name] = read_as(DEPLOY_HINTS[name], name, value)
     if unnamed_nodes:
         deploy_options["unnamed_nodes"] = True
     places = Places(**{k: v for k, v in (("address", address), ("superlink", superlink)) if v is not None})
@@ -122,7 +126,7 @@ def check(
     from undrift.deploy import check as checks
     from undrift.deploy import proxy
 
-    superlink_port = proxy.host_and_port(f"localhost:{port or 9092}")[1]
+    superlink_port = read_as(Port, "port", port) or 9092
     if address is not None:
         if site is not None or data is not None:
             raise BadRequest("--address checks what answers there; leave out --site and --data")
@@ -133,6 +137,8 @@ def check(
         require_flower()
         report = checks.server(Path(folder), superlink_port)
     else:
+        if port is not None:
+            raise BadRequest("--port is the server's; leave it out where a site is checked, or leave out --site")
         if data is None:
             raise BadRequest("--data is missing; give the path of the site's data.py")
         report = checks.site(Path(folder), site, Path(data))

@@ -55,7 +55,7 @@ def export(
 
 
 def write_csv(path: Path, names: list[str], rows: list[tuple[Any, ...]]) -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)

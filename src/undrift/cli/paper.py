@@ -5,17 +5,20 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from annotated_types import Ge, Le
 
 from undrift.cli.compare import refuse_failed
 from undrift.core.errors import BadRequest
+from undrift.core.schema import Count, Seeds, Workers, checked
 
 if TYPE_CHECKING:
     from undrift.papers.papers import Scaled
     from undrift.study.verdict import Looks
 
+FirstSeed = Annotated[int, Ge(0), Le(2**62)]
 app = typer.Typer(help="Run the papers' experiments; our numbers beside the printed ones.", no_args_is_help=True)
 
 
@@ -116,11 +119,10 @@ def run(
     from undrift.papers import papers
     from undrift.papers import run as paper_run
 
-    for what, number in (("--rounds", rounds), ("--seeds", seeds), ("--workers", workers)):
-        if number is not None and number < 1:
-            raise BadRequest(f"{what} must be a whole number of at least 1, not {number}")
-    if seed < 0:
-        raise BadRequest(f"--seed must be a whole number of at least 0, not {seed}")
+    for what, kind, number in (
+        ("--rounds", Count, rounds), ("--seeds", Seeds, seeds), ("--workers", Workers, workers), ("--seed", FirstSeed, seed),
+    ):  # fmt: skip
+        checked(kind | None, what, number)
     preset = papers.load(name)
 
     def scaled(count: int | None) -> Scaled:

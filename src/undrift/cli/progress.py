@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
+from undrift.cli.settings import open_log
 from undrift.experiment.callback import RunCallback
 
 
@@ -15,7 +15,7 @@ class Progress(RunCallback):
 
     def __init__(self, quiet: bool = False, log: str | None = None, label: str = "") -> None:
         self.quiet, self.label = quiet, label
-        self.log = Path(log).open("a") if log else None  # noqa: SIM115 - closed by `end`
+        self.log = open_log(log)
         self.bar: Any = None
         self.began_at = self.said_at = time.monotonic()
 

@@ -42,8 +42,9 @@ def resume(
     folder = run_folder(run)
     ask_trust(folder, foreign_code(run_file(folder).options), trust)
     before = open_run(run, trust=True)
-    note(before.damage)
     planned = before.setup.plan.rounds
+    if before.server_state.round >= (more or planned) or run_file(folder).changed is None:
+        note(before.damage)  # to resume with a changed run.toml is refused, with the same words
     if more is not None and more < before.server_state.round:
         raise BadRequest(
             f"the run already has {before.server_state.round} rounds; --rounds {more} must be more than that"
@@ -57,7 +58,7 @@ def resume(
         refuse_nothing_learned(before)
         return
     if more is not None and more > planned and not quiet:
-        print("the method's schedules stay as they were at the start of the run", file=sys.stderr)
+        print("note: the method's schedules stay as they were at the start of the run", file=sys.stderr)
     progress = Progress(quiet, log)
     try:
         result = resume_run(run, rounds=more, callback=progress, trust=True, **asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,9 @@ def runs(
 
 def listed(file: Path) -> dict[str, Any]:
     """A run as one entry of the list."""
+    from undrift.core.files import read_toml
+    from undrift.core.schema import check
+    from undrift.experiment.options import Options
     from undrift.store.own_files import refuse_links
     from undrift.store.record import rows_of
 
@@ -63,21 +65,13 @@ def listed(file: Path) -> dict[str, Any]:
         "AND metric='accuracy' ORDER BY round DESC LIMIT 1)"
     )
     refuse_links(file.parent)
-    try:
-        options = tomllib.loads(file.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{file} is not a TOML file: {error}") from None
+    written = read_toml(file)
+    if missing := [key for key in ("method", "data", "rounds") if key not in written]:
+        raise BadRequest(f"{file} has no key {missing[0]}")
+    options = check(Options, {key: written[key] for key in ("method", "data", "rounds")}, str(file))
     ((done, accuracy),) = rows_of(file.parent, query)
-    shown = {"run": str(file.parent)}
-    for key, kind in (("method", str), ("data", str), ("rounds", int)):
-        if key not in options:
-            raise BadRequest(f"{file} has no key {key}")
-        if not isinstance(options[key], kind):
-            raise BadRequest(
-                f"{file}: {key} is {options[key]!r}, which is not {'a text' if kind is str else 'a number'}"
-            )
-        shown[key] = options[key]
-    return {**shown, "rounds": done, "of": shown["rounds"], "accuracy": accuracy}
+    named = {"method": options["method"], "data": options["data"]}
+    return {"run": str(file.parent), **named, "rounds": done, "of": options["rounds"], "accuracy": accuracy}
 
 
 def remove_run(place: Path) -> None:

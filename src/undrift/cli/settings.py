@@ -4,22 +4,18 @@ own sentences."""
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from undrift.core.errors import BadRequest
+from undrift.core.schema import checked, from_text, plain
 from undrift.experiment.options import FIELDS, HINTS
 
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-OTHERS = ("--json", "--quiet", "--log", "--seeds", "--repeat", "--grid", "--rank-by", "--resume", "--help")
-known_options = [*map(flag, FIELDS), *OTHERS]
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,30 +50,27 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def plain(value: Any) -> str:
-    return ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
-
-
 def read(given: dict[str, Any]) -> dict[str, Any]:
     """Typed text -> values."""
     return {name: value if isinstance(value, bool) else read_one(name, value) for name, value in given.items()}
 
 
 def read_one(name: str, value: str) -> Any:
-    hint = str(HINTS[name])
-    if name == "cohort":
-        if re.fullmatch(r"[+-]?\d+", value):
-            return int(value)
-        return number(name, value)
-    if HINTS[name] is int or hint == "int | None":
-        if not re.fullmatch(r"[+-]?\d+", value.strip()):
-            raise BadRequest(f"{flag(name)} must be a whole number, not {value!r}")
-        return int(value)
-    return number(name, value) if HINTS[name] is float or hint == "float | None" else value
+    return from_text(flag(name), HINTS[name], value)
 
 
-def number(name: str, value: str) -> float:
+def read_as(kind: Any, name: str, value: str | None) -> Any:
+    """An option that is no option of a run, typed as `name`, as a value of its type (None: it was not typed)."""
+    if value is None:
+        return None
+    return checked(kind, flag(name), from_text(flag(name), kind, value))
+
+
+def open_log(log: str | None) -> TextIO | None:
+    """The file of `--log`, to append to. Whoever asks closes it."""
+    if log is None:
+        return None
     try:
-        return float(value)
-    except ValueError:
-        raise BadRequest(f"{flag(name)} must be a number, not {value!r}") from None
+        return open(log, "a", encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"--log {log!r} cannot be written: {error.strerror or error}; choose another file") from None

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from undrift.core.errors import BadRequest
 from undrift.core.text import fits, spell, wording
+from undrift.core.words import bounds, shown
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,7 @@ class Range:
         >>> print(Range(least=0, most=1), Range(above=0), Range(least=0, below=0.5), sep="; ")
         between 0 and 1; above 0; at least 0 and below 0.5
         """
-        if self.least > -math.inf and self.most < math.inf:
-            return f"between {self.least:g} and {self.most:g}"
-        bounds = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
-        return " and ".join(f"{word} {value:g}" for word, value in bounds if math.isfinite(value))
+        return bounds(self.least, self.most, self.above, self.below)
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class Parameter:
         """Refuse a value of another type, a word that is not allowed, a number out of range."""
         if not fits(value, self.hint):
             raise BadRequest(f"{part}: {self.name} must be {wording(self.hint)}, not {self.shown(value)}")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise BadRequest(f"{part}: {self.name} must be below 2⁶³, not {shown(value)}")
         if self.range is not None and value is not None and value not in self.range:
             raise BadRequest(f"{part}: {self.name} must be {self.limits}, not {self.shown(value)}")
 

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from undrift.core.words import clipped
+
 
 class BadRequest(ValueError):
     """The request cannot be met as asked: one sentence with the cause and the fix."""
@@ -49,6 +51,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     "unknown method 'fedagv'; did you mean fedavg?"
     """
     names = sorted(known)
+    name = clipped(name)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else clipped(f"known: {', '.join(names)}", 500)
     return BadRequest(f"unknown {what} {name!r}; {hint}")

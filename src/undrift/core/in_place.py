@@ -22,8 +22,3 @@ def call_on_copies(name: str, function: Callable[..., Any], *tensors: torch.Tens
                 f"{name} changes its input in place, which would overwrite the data; write x = x - 0.5, not x -= 0.5"
             )
     return value
-
-
-def name_of(function: Any) -> str:
-    """The name of a function, or the class of an object that is called."""
-    return str(getattr(function, "__name__", None) or type(function).__name__)

@@ -10,11 +10,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import functools
 import inspect
 import math
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.core.references import answer, resolve
+from undrift.core.words import clipped, shown
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.-]))
         |(?P<word>[A-Za-z_][\w.-]*(?::[A-Za-z_]\w*)?)|(?P<quoted>"[^"]*"|'[^']*')|(?P<mark>[(),=\[\]+@]))""",
     re.VERBOSE,
 )
+DEEPEST, LONGEST_NUMBER = 20, 30
 WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "nan": math.nan, "inf": math.inf}
 
 
@@ -42,12 +44,14 @@ class Call:
 
 class Reader:
     def __init__(self, text: str) -> None:
-        self.text, self.tokens, self.at = text, list[tuple[str, str]](), 0
+        self.text, self.tokens, self.at, self.depth = text, list[tuple[str, str]](), 0, 0
         place = 0
         while place < len(text.rstrip()):
             match = TOKEN.match(text, place)
             if match is None:
-                raise BadRequest(f"cannot read {text!r} at {text[place:].strip()[:12]!r}; write name(value, key=value)")
+                raise BadRequest(
+                    f"cannot read {shown(text)} at {text[place:].strip()[:12]!r}; write name(value, key=value)"
+                )
             self.tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             place = match.end()
 
@@ -57,9 +61,9 @@ class Reader:
     def take(self, *wanted: str) -> str:
         found = self.peek()
         if wanted and found not in wanted:
-            where = f"{found!r}" if found else "the end"
+            where = shown(found) if found else "the end"
             raise BadRequest(
-                f"in {self.text!r}: expected {' or '.join(wanted)} before {where}; are the brackets balanced?"
+                f"in {shown(self.text)}: expected {' or '.join(wanted)} before {where}; are the brackets balanced?"
             )
         self.at += 1
         return found
@@ -67,8 +71,8 @@ class Reader:
     def call(self) -> Call:
         kind, name = self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
         if kind != "word":
-            where = f"{name!r}" if name else "the end"
-            raise BadRequest(f"in {self.text!r}: expected a name before {where}; write name(value, key=value)")
+            where = shown(name) if name else "the end"
+            raise BadRequest(f"in {shown(self.text)}: expected a name before {where}; write name(value, key=value)")
         self.at += 1
         args: list[Any] = []
         options: dict[str, Any] = {}
@@ -83,10 +87,12 @@ class Reader:
                     key = self.take()
                     self.take("=")
                     if key in options:
-                        raise BadRequest(f"in {self.text!r}: {key} is given twice")
+                        raise BadRequest(f"in {shown(self.text)}: {key} is given twice")
                     options[key] = self.value()
                 elif options:
-                    raise BadRequest(f"in {self.text!r}: a value without a name stands behind {list(options)[-1]}=…")
+                    raise BadRequest(
+                        f"in {shown(self.text)}: a value without a name stands behind {list(options)[-1]}=…"
+                    )
                 else:
                     args.append(self.value())
                 if self.peek() != ")":
@@ -95,9 +101,20 @@ class Reader:
         return Call(name, tuple(args), options)
 
     def value(self) -> Any:
+        """A value; brackets may be nested `DEEPEST` times."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise BadRequest(f"in {shown(self.text)}: brackets are nested more than {DEEPEST} deep; write it flat")
+        value = self.one_value()
+        self.depth -= 1
+        return value
+
+    def one_value(self) -> Any:
         kind, token = self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
         if kind == "number":
             self.at += 1
+            if len(token) > LONGEST_NUMBER:
+                raise BadRequest(f"in {shown(self.text)}: {clipped(token, 20)} is too long a number; write it as 1e30")
             return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
         if kind == "quoted":
             self.at += 1
@@ -116,12 +133,12 @@ class Reader:
             if self.tokens[self.at - 1][1] == ")":
                 return call
             return WORDS.get(call.name.lower(), call.name)
-        where = f"{token!r}" if token else "the end"
-        raise BadRequest(f"in {self.text!r}: expected a value before {where}; are the brackets balanced?")
+        where = shown(token) if token else "the end"
+        raise BadRequest(f"in {shown(self.text)}: expected a value before {where}; are the brackets balanced?")
 
     def end(self) -> None:
         if self.at < len(self.tokens):
-            raise BadRequest(f"in {self.text!r}: {self.peek()!r} is too much; are the brackets balanced?")
+            raise BadRequest(f"in {shown(self.text)}: {shown(self.peek())} is too much; are the brackets balanced?")
 
 
 def parse(text: str) -> Call:
@@ -159,7 +176,7 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
         call = parse(call)
     if ":" not in call.name and call.name not in known:
         raise unknown(what, call.name, known)
-    factory = imported(call.name, what) if ":" in call.name else known[call.name]
+    factory = resolve(call.name, what) if ":" in call.name else known[call.name]
     if not callable(factory) and not call.args and not call.options:
         return factory  # an object of the user's own
 
@@ -174,14 +191,19 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
     try:
         bound = signature.bind(*args, **options)
     except TypeError as error:
-        raise BadRequest(f"{call.name}({', '.join(signature.parameters)}): {error}") from None
+        takes = ", ".join(signature.parameters)
+        raise BadRequest(f"{call.name}({takes}): {error}; give what it needs, and no more") from None
     hints = hints_of(factory)
     for key, value in bound.arguments.items():
         variadic = signature.parameters[key].kind is inspect.Parameter.VAR_POSITIONAL
         for item in value if variadic else (value,):
             if key in hints and not fits(item, hints[key]):
                 raise BadRequest(f"{call.name}: {key} must be {wording(hints[key])}, not {spell(item)}")
-    return factory(*bound.args, **bound.kwargs)
+    if ":" not in call.name:
+        return factory(*bound.args, **bound.kwargs)
+    return answer(
+        what, functools.partial(factory, *bound.args, **bound.kwargs), lambda made: made is not None, f"a {what}"
+    )
 
 
 def signature_of(name: str, factory: Any, options: Mapping[str, Any]) -> inspect.Signature:
@@ -189,14 +211,16 @@ def signature_of(name: str, factory: Any, options: Mapping[str, Any]) -> inspect
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
-        raise BadRequest(f"{name} is {type(factory).__name__}, which takes no parameters that can be named") from None
+        raise BadRequest(
+            f"{name} must take parameters that can be named, and a {type(factory).__name__} has none; write a function around it"
+        ) from None
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     for key in () if open_ended else options:
         if key not in signature.parameters:
             raise (
                 unknown(f"parameter of {name}", key, signature.parameters)
                 if signature.parameters
-                else BadRequest(f"{name} takes no parameter, and {key} was given")
+                else BadRequest(f"{name} takes no parameter, and {key} was given; leave it out")
             )
     return signature
 
@@ -214,7 +238,7 @@ def several(what: str, given: Any, known: Mapping[str, Callable[..., Any]]) -> l
     if isinstance(given, str):
         terms = parse_method(given)
         if any(mark == "@" for mark, _ in terms):
-            raise BadRequest(f"in {given!r}: @ asks for a method's weighting; join with +")
+            raise BadRequest(f"in {shown(given)}: @ asks for a method's weighting; join with +")
         return [build(what, call, known) for _, call in terms]
     if isinstance(given, (list, tuple)):
         return [one for item in given for one in several(what, item, known)]
@@ -276,22 +300,3 @@ def spell(value: Any) -> str:
         name = getattr(value, "name", None) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
         return f"{name}({', '.join(fields)})"
     raise BadRequest(f"{type(value).__name__} cannot be written as text")
-
-
-# ---- the user's own code ----------------------------------------------------------------------------------
-
-
-def imported(name: str, what: str) -> Any:
-    """What `package:name` stands for. Files in the working directory can be imported."""
-    package, _, function = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(package)
-    except ImportError as error:
-        raise BadRequest(f"the {what} {name!r} cannot be imported: {error}") from None
-    except Exception as error:
-        raise BadRequest(f"the {what} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
-    if not hasattr(module, function):
-        raise unknown(f"function of {package}", function, [n for n in dir(module) if not n.startswith("_")])
-    return getattr(module, function)

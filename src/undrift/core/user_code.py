@@ -13,24 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
-from undrift.core.text import Call, imported, signature_of, spell
+from undrift.core.references import answer, resolve
+from undrift.core.text import Call, signature_of, spell
 
 
 def user_function(what: str, call: Call) -> Any:
     """A function of the user's own, with the given options: `mine:focal(gamma=2)`. If what is named needs no more
     arguments (a class, a function that makes a function), it is called, and what it returns counts."""
-    found = imported(call.name, what)
+    found = resolve(call.name, what)
     if call.args:
         raise BadRequest(f"in {spell(call)}: give values of the {what} by their names, as in {call.name}(key=value)")
     if not callable(found):
-        raise BadRequest(f"the {what} {call.name} is {type(found).__name__}, not a function")
+        raise BadRequest(f"the {what} {call.name} is a {type(found).__name__}, not a function; name a function")
     parameters = signature_of(call.name, found, call.options).parameters.values()
     required = [
         p.name for p in parameters
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in call.options
     ]  # fmt: skip
     if not required and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return found(**call.options)
+        return answer(what, functools.partial(found, **call.options), callable, "a function")
     if not call.options:
         return found
     with_options = functools.partial(found, **call.options)

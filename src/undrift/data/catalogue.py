@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,15 @@ def about(name: str) -> Entry:
     if name not in names():
         raise unknown("data set", name, names())
     return ENTRIES.get(name) or COMPOSED[name]
+
+
+def full_path(data: Any) -> Any:
+    """The text of a user's own data with its whole path, so that it names the same files from every directory. Names of
+    data sets, and objects, stay as they are."""
+    if not isinstance(data, (str, os.PathLike)) or str(data) in names() or str(data).startswith("object:"):
+        return data
+    path = Path(data).expanduser()
+    return str(path.absolute()) if path.suffix == ".npz" or len(path.parts) > 1 or path.is_dir() else str(data)
 
 
 def available(name: str) -> bool:

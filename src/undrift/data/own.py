@@ -19,6 +19,7 @@ from undrift.data.decode import whole_numbers
 from undrift.data.folders import image_folder, layout
 from undrift.data.readers import channels_first, npz
 
+FEW_CLASSES = 1000  # so many may be without a sample
 OWN = "the user's own"
 
 
@@ -63,6 +64,12 @@ def _npz_arrays(path: Path) -> Arrays:
     arrays["x_test"] = _numbers(found["x_test"], path) if has_test else arrays["x_train"][:0]
     arrays["y_test"] = whole_numbers(found["y_test"], "y_test", str(path)) if has_test else arrays["y_train"][:0]
     classes = max(int(y.max(initial=-1)) for y in (arrays["y_train"], arrays["y_test"])) + 1
+    samples = len(arrays["y_train"]) + len(arrays["y_test"])
+    if "classes" not in found and classes > max(samples, FEW_CLASSES):
+        raise BadRequest(
+            f"{path} has the label {classes - 1:,} and only {samples:,} samples; number the classes 0, 1, 2, …, or name them "
+            "all in `classes`"
+        )
     arrays["classes"] = found["classes"] if "classes" in found else np.array([str(c) for c in range(classes)])
     for kind in ("client", "domain"):
         arrays |= _groups(kind, found, path)

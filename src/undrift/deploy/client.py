@@ -5,6 +5,7 @@ Flower starts a process per message, so only the site's folder outlives a reply.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 import traceback
@@ -191,12 +192,19 @@ def import_data_py(path: Path, owner: str) -> Any:
         raise Refused("data", f"there is no file {path}; give {owner}'s data.py by its full path")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    module_spec = importlib.util.spec_from_file_location("undrift_own_data", path)
+    loader = importlib.machinery.SourceFileLoader("undrift_own_data", str(path))
+    module_spec = importlib.util.spec_from_file_location("undrift_own_data", path, loader=loader)
     assert module_spec is not None
-    assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     try:
-        module_spec.loader.exec_module(module)
+        loader.exec_module(module)
+    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        if isinstance(error, (SyntaxError, UnicodeDecodeError)) or "null bytes" in str(error):
+            line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise Refused(
+                "data", f"{owner}'s {path.name} is not Python: {type(error).__name__}{line}; correct the file"
+            ) from None
+        raise data_py_error(owner, error) from None
     except (Exception, SystemExit) as error:
         raise data_py_error(owner, error) from None
     return module
@@ -206,6 +214,10 @@ def data_py_error(owner: str, error: BaseException) -> Refused:
     """The sentence and the traceback stay at the site: a message may quote data."""
     if isinstance(error, BadRequest):  # one of our own sentences about the data
         return Refused("data", str(error))
+    if isinstance(error, SystemExit):
+        return Refused(
+            "data", f"{owner}'s data.py exits instead of returning data; remove the call that ends the program"
+        )
     log("".join(traceback.format_exception(error)))
     return Refused("data", f"{owner}'s data.py raised {type(error).__name__}; see the log there")
 

@@ -95,7 +95,9 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
     own_code = user_files(foreign_code(options))
     package = folder / "undrift_app"
     package.mkdir(parents=True)
-    (folder / "run.toml").write_text(tomli_w.dumps({**options, "deploy": spec.deploy_table(), "about": versions}))
+    (folder / "run.toml").write_text(
+        tomli_w.dumps({**options, "deploy": spec.deploy_table(), "about": versions}), "utf-8"
+    )
     (package / "__init__.py").write_text("")
     for side in ("server", "client"):
         (package / f"{side}.py").write_text(
@@ -128,7 +130,8 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
     ):  # fmt: skip
         path = folder / target
         path.parent.mkdir(exist_ok=True)
-        path.write_text(Template((TEMPLATES / f"{path.name}.txt").read_text()).safe_substitute(values))
+        template = Template((TEMPLATES / f"{path.name}.txt").read_text("utf-8"))
+        path.write_text(template.safe_substitute(values), "utf-8")
 
 
 def moments(data: Any, spec: Spec) -> dict[str, str]:

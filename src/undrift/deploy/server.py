@@ -9,16 +9,20 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.core.files import read_json
+from undrift.core.schema import Count, Name, check, setting
 from undrift.deploy import spec as specs
 from undrift.deploy.evaluator import SiteEvaluator
 from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake_request
 from undrift.deploy.monitor import Log, Monitor, Progress, prometheus_file
 from undrift.deploy.sites import SitesEngine, Unsound
-from undrift.deploy.spec import Spec, server_federation
+from undrift.deploy.spec import MAX_SAMPLES, Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
@@ -46,9 +50,11 @@ def log_to_stderr(text: str) -> None:
 class RunInfo:
     """The result of the first handshake, kept in `roll.json`. Only `sessions` changes during the run."""
 
-    run: str  # names the run at the sites
-    sessions: int  # how often the server was started on it
-    sizes: dict[str, int]  # training samples by site, 0 for a site that was absent
+    run: Name = setting(..., "names the run at the sites")
+    sessions: Count = setting(..., "how often the server was started on it")
+    sizes: dict[str, Annotated[int, Ge(0), Le(MAX_SAMPLES)]] = setting(
+        ..., "training samples by site, 0 for a site that was absent"
+    )
 
     def save(self, folder: Path) -> RunInfo:
         write_file(folder / "roll.json", json.dumps(checksums.with_crc(vars(self)), indent=1).encode())
@@ -58,8 +64,13 @@ class RunInfo:
     def load(folder: Path) -> RunInfo:
         path = folder / "roll.json"
         try:
-            return RunInfo(**checksums.without_crc(json.loads(path.read_text())))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+            written = read_json(path)
+            checked = check(RunInfo, {key: written[key] for key in written if key != "crc32"}, str(path))
+            checksums.without_crc(written)
+            return RunInfo(**checked)
+        except BadRequest as error:
+            raise BadRequest(f"{error}; restore it, or choose another out for a new run") from None
+        except (ValueError, TypeError) as error:
             raise BadRequest(
                 f"{path} cannot be used: {error}; restore it, or choose another out for a new run"
             ) from None
@@ -298,4 +309,9 @@ def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Samples | None:
 
 def known_federation(folder: Path) -> Federation:
     """The federation of a deployment's run, for loading the run afterwards."""
-    return server_federation(specs.read(folder), list(RunInfo.load(folder).sizes.values()))
+    spec, sizes = specs.read(folder), RunInfo.load(folder).sizes
+    if list(sizes) != list(spec.sites):
+        raise BadRequest(
+            f"{folder / 'roll.json'} has the sites {', '.join(sizes)}, and run.toml {', '.join(spec.sites)}"
+        )
+    return server_federation(spec, list(sizes.values()))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, MinLen
 from torch import nn
 
 from undrift.core.errors import BadRequest
+from undrift.core.files import read_toml
+from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
 from undrift.experiment.network import build_module, read_tensors
 from undrift.experiment.options import from_keywords
@@ -18,7 +21,30 @@ from undrift.federation import images
 from undrift.federation.federation import Federation
 from undrift.store.own_files import refuse_links
 
-KEYS = ("site", "model", "method", "round", "shape", "labels", "private", "personal")
+
+@dataclass(frozen=True)
+class PersonalFile:
+    """An entry of `personal`: a model of the site's mixture."""
+
+    file: Name = setting(..., "file of the model, in the same folder")
+    weight: float = setting(..., "its weight in the mixture")
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """The keys of site.toml."""
+
+    site: Name = setting(..., "the site's name")
+    model: Name = setting(..., "the network, as in run.toml")
+    method: str = setting(..., "the method's label")
+    round: Annotated[int, Ge(0)] = setting(..., "rounds before this evaluation")
+    seed: Seed = setting(..., "seed of the run")
+    shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
+    labels: Annotated[list[str], MinLen(2)] = setting(..., "names of the classes")
+    private: list[str] = setting(..., "entries of the network that never left the site")
+    personal: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
+        ..., "the personal model: `file` and `weight` of each member"
+    )
 
 
 class SiteModel:
@@ -29,13 +55,9 @@ class SiteModel:
         self.folder, self.given, self.trust = folder, model, trust
         path = folder / "site.toml"
         try:
-            self.about: dict[str, Any] = tomllib.loads(path.read_text())
-        except (ValueError, RecursionError) as error:
-            raise BadRequest(
-                f"{path} cannot be read: {error}; the next evaluation at the site writes it again"
-            ) from None
-        if missing := [key for key in KEYS if key not in self.about]:
-            raise BadRequest(f"{path} has no key {missing[0]}; the next evaluation at the site writes it again")
+            self.about: dict[str, Any] = check(SiteFile, read_toml(path), str(path))
+        except BadRequest as error:
+            raise BadRequest(f"{error}; the next evaluation at the site writes it again") from None
 
     @property
     def model(self) -> nn.Module:
@@ -44,7 +66,8 @@ class SiteModel:
         return self._module("model.safetensors")
 
     def personal(self) -> nn.Module:
-        entries = self.about["personal"]
+        where = f"{self.folder / 'site.toml'}: personal"
+        entries = [check(PersonalFile, entry, where) for entry in self.about["personal"]]
         modules = [self._module(entry["file"]) for entry in entries]
         return modules[0] if len(modules) == 1 else Mixture(modules, [entry["weight"] for entry in entries])
 
@@ -58,7 +81,14 @@ class SiteModel:
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten below
             module, _ = build_module(from_keywords({"model": given}), placeholder)
             module(images.network_input(rows[0]))  # lazy layers get their shapes
-        module.load_state_dict(read_tensors(self.folder / name))
+        try:
+            module.load_state_dict(read_tensors(self.folder / name))
+        except RuntimeError as error:
+            path = self.folder / "site.toml"
+            said = " ".join(str(error).split())[:120]
+            raise BadRequest(
+                f"{self.folder / name} does not fit the model in {path}; restore both files ({said})"
+            ) from None
         return module.eval()
 
     def __repr__(self) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from undrift.core.errors import BadRequest
+from undrift.core.schema import Count, Name, Positive, check, checked, hints_of, setting
+from undrift.core.words import shown
 from undrift.deploy.policy import Refused
 from undrift.experiment import kept_code
 from undrift.experiment.options import Options, from_keywords
-from undrift.experiment.run_toml import part_text, read_toml
+from undrift.experiment.run_toml import part_text, read_run
 from undrift.experiment.setup import Setup, prepare
 from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors, from_clients, held_back
@@ -26,6 +28,35 @@ MAX_SAMPLES = 2**40  # a site may have, if the operator gives no limit: the sum 
 
 
 WEIGHT_CAP = 0.5  # of a site in a round, if the operator gives no other: no site outvotes all the others together
+
+
+@dataclass(frozen=True)
+class DeployTable:
+    """The table `[deploy]` of a deployment's run.toml."""
+
+    sites: list[Name] = setting(..., "the sites that train; they are numbered in this order")
+    labels: list[str] = setting(..., "names of the classes 0, 1, 2, …")
+    shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
+    evaluate_only: list[Name] = setting([], "sites that evaluate and never train")
+    quorum: Annotated[float, Gt(0), Le(1)] | Count = setting(
+        0.5, "how many of a round's sites must reply: a share with a decimal point, or a number"
+    )
+    deadline: Positive = setting(600.0, "seconds for a round")
+    wait: Positive = setting(120.0, "seconds for the handshake")
+    norm: Positive = setting(100.0, "largest norm of an update, in norms of the vector that was sent")
+    relative_norm: Annotated[float, Gt(1)] = setting(
+        10.0, "and at most this many times the median of the other sites' updates in the round"
+    )
+    test_share: Annotated[float, Gt(0), Lt(1)] = setting(0.2, "of a site's data, if its data.py returns no test part")
+    max_samples: dict[str, Annotated[int, Ge(1), Le(MAX_SAMPLES)]] = setting(
+        {}, "by site: the most training samples that it may claim"
+    )
+    unnamed_nodes: bool = setting(
+        False, "whether a node whose key has no registered name may speak for the site it claims"
+    )
+
+
+DEPLOY_HINTS = hints_of(DeployTable)
 
 
 @dataclass(frozen=True)
@@ -59,27 +90,15 @@ class Spec:
             if names.count(name) > 1:
                 raise BadRequest(f"the site {name} is listed twice")
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise BadRequest(f"a deployment needs at least two labels, each once, not {list(self.labels)}")
-        if isinstance(self.quorum, float) and not 0 < self.quorum <= 1:
-            raise BadRequest(f"quorum is a share with a decimal point (0 < share ≤ 1) or a number, not {self.quorum}")
+            raise BadRequest(f"a deployment needs at least two labels, each once, not {shown(list(self.labels))}")
         if isinstance(self.quorum, int) and not 1 <= self.quorum <= len(self.sites):
             raise BadRequest(
                 f"quorum is {self.quorum}; it must lie between 1 and the {len(self.sites)} sites that train"
             )
-        if not isinstance(self.max_samples, Mapping):
-            raise BadRequest(f"max_samples is a table from sites to numbers, not {self.max_samples!r}")
-        for site, most in self.max_samples.items():
+        check(DeployTable, self.deploy_table(), "[deploy]")
+        for site in self.max_samples:
             if site not in names:
                 raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
-            if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_SAMPLES:
-                raise BadRequest(f"max_samples of {site} must be a whole number above 0, not {most}")
-        if not self.relative_norm > 1:
-            raise BadRequest(f"relative_norm must be a number above 1, not {self.relative_norm}")
-        if not isinstance(self.unnamed_nodes, bool):
-            raise BadRequest(f"unnamed_nodes must be true or false, not {self.unnamed_nodes!r}")
-        for name in ("deadline", "wait", "norm"):
-            if not getattr(self, name) > 0:
-                raise BadRequest(f"{name} must be a number above 0, not {getattr(self, name)}")
 
     @property
     def all_sites(self) -> tuple[str, ...]:
@@ -128,44 +147,39 @@ class Spec:
             "shape": list(self.shape), "quorum": self.quorum, "deadline": self.deadline, "wait": self.wait,
             "norm": self.norm, "relative_norm": self.relative_norm, "test_share": self.test_share,
             "unnamed_nodes": self.unnamed_nodes,
-            **({"max_samples": dict(self.max_samples)} if self.max_samples else {}),
+            **({"max_samples": self.max_samples} if self.max_samples else {}),
         }  # fmt: skip
 
 
 def read(app: Path) -> Spec:
     """The spec of an app's folder (or of a server's run folder)."""
     path = app / "run.toml"
-    table = read_toml(path)
-    written = tomllib.loads(path.read_text())
-    if "deploy" not in written:
+    written = read_run(path)
+    if written.deploy is None:
         raise BadRequest(f"{path} has no table [deploy]; `undrift deploy init` writes one")
-    return replace(from_tables(table, written["deploy"], path), code=written.get("about", {}).get("code", {}))
+    return replace(from_tables(written.options, written.deploy, path), code=written.about.get("code", {}))
 
 
 def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path: Path) -> Spec:
     """A spec from the options of a run and the table `[deploy]`; `path` is the file that errors name."""
-    known = {name for name in Spec.__dataclass_fields__ if name not in ("table", "parts", "code", "where")}
-    if unknown := sorted(set(deploy_table) - known):
-        raise BadRequest(f"{path}: [deploy] has no key {unknown[0]}; known: {', '.join(sorted(known))}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in deploy_table.items()}
+    values = check(DeployTable, deploy_table, f"{path}: [deploy]")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     table = {name: value for name, value in table.items() if name not in ("data", "partition", "clients", "engine")}
     parts = table.pop("parts", None)
     if parts is not None and any(".object:" in part for part in parts):
         parts = None  # a user's own parts: the method is imported by its name
-    try:
-        return Spec(table=table, parts=None if parts is None else tuple(parts), where=path.parent, **values)
-    except TypeError as error:
-        raise BadRequest(f"{path}: [deploy] is not complete: {error}") from None
+    return Spec(table=table, parts=None if parts is None else tuple(parts), where=path.parent, **values)
 
 
 def with_overrides(spec: Spec, config: Mapping[str, Any]) -> Spec:
     """The spec with the values given at the start of a run (`flwr run … -c "deadline=60"`)."""
+    given = {name: value for name, value in config.items() if value not in (None, "")}
     overrides = {
-        name: config[name]
+        name: checked(DEPLOY_HINTS[name], name, given[name])
         for name in ("quorum", "deadline", "wait", "norm", "relative_norm")
-        if config.get(name) not in (None, "")
+        if name in given
     }
-    rounds = {"rounds": int(config["rounds"])} if config.get("rounds") else {}
+    rounds = {"rounds": checked(Count, "rounds", given["rounds"])} if "rounds" in given else {}
     return replace(spec, table={**spec.table, **rounds}, **overrides)
 
 

@@ -11,6 +11,7 @@ from undrift import data
 from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.in_place import call_on_copies
+from undrift.core.references import answer
 from undrift.core.user_code import user_function
 from undrift.evaluate.diagnose import NO_MODEL_NEEDED, Diagnostic, named
 from undrift.evaluate.metrics import MetricFunction, metrics
@@ -33,13 +34,13 @@ def own_metrics(given: Any, logits: torch.Tensor, y: torch.Tensor, classes: int)
     for name, function in found.items():
         if name in ours:
             raise BadRequest(f"the metric {name} is one of Undrift's own; give yours another name")
-        try:
-            float(call_on_copies(f"the metric {name}", function, logits, y))
-        except BadRequest:
-            raise
-        except Exception as error:
-            raise BadRequest(f"the metric {name} must give one number for (logits, y): {error}") from None
+        answer("metric", function, is_number, "one number for (logits, y)", logits, y, call=call_on_copies)
     return found
+
+
+def is_number(value: Any) -> bool:
+    float(value)  # what it raises is reported with the metric's name
+    return not isinstance(value, str)
 
 
 def diagnostics(given: Any, runtime: Runtime) -> tuple[Diagnostic, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +54,9 @@ def is_unedited(table: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
 
 
 def about_of(path: Path) -> dict[str, Any]:
-    about: dict[str, Any] = tomllib.loads(path.read_text()).get("about", {})
-    return about
+    from undrift.experiment.run_toml import read_run
+
+    return read_run(path).about
 
 
 def same_names(table: Mapping[str, Any]) -> bool:

@@ -26,7 +26,8 @@ def engine_for(
     options = setup.options
     if isinstance(started, Engine):
         return started.open(setup.runtime, store.states)
-    name, why = options.engine, "asked for"
+    name: str = options.engine
+    why = "asked for"
     if name == "auto":
         name, why = choose_engine(setup, options.workers or cores())
     if name == "ray":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from undrift import models
 from undrift.core import text
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest, raised
-from undrift.core.in_place import call_on_copies, name_of
+from undrift.core.in_place import call_on_copies
 from undrift.core.modules import module_copy
+from undrift.core.references import answer, name_of, reason, resolve
 from undrift.core.streams import key
 from undrift.core.user_code import user_function
 from undrift.core.vector import Flat
+from undrift.core.words import clipped, shown
 from undrift.experiment.options import Options
 from undrift.federation import images
 from undrift.federation.environment import augment
@@ -47,11 +51,37 @@ def build_module(options: Options, federation: Federation) -> tuple[nn.Module, s
     if callable(given):
         return call_factory(given, federation), getattr(given, "__name__", "model")
     if not isinstance(given, str):
-        raise BadRequest(f"the model is a name, a torch.nn.Module or a function that makes one, not {given!r}")
+        raise BadRequest(f"the model is a name, a torch.nn.Module or a function that makes one, not {shown(given)}")
     call = text.parse(given)
     if ":" in call.name:
         return call_factory(user_factory(call), federation), given
+    if call.args or call.options:
+        refuse_too_large(given, call, federation)
     return models.build(call.name, federation.shape, federation.classes, call.args, call.options), given
+
+
+def refuse_too_large(given: str, call: text.Call, federation: Federation) -> None:
+    """Refuse a network that does not fit in this machine's memory. It is built without memory first, to be counted."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        module = models.build(call.name, federation.shape, federation.classes, call.args, call.options)
+    numbers = sum(value.numel() for value in module.state_dict().values())
+    needs, has = COPIES * 4 * numbers, machine_memory()
+    if needs > has:
+        raise BadRequest(
+            f"the model {shown(given)} has {numbers:,} numbers and needs {needs / 2**30:,.0f} GB of memory, but this machine "
+            f"has {has / 2**30:,.0f} GB; use a smaller one"
+        )
+
+
+COPIES = 3  # the least that a run holds: the network, the model that was sent, the gradient
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def own_copy(module: nn.Module) -> nn.Module:
@@ -67,10 +97,13 @@ def own_copy(module: nn.Module) -> nn.Module:
 
 def user_factory(call: text.Call) -> Callable[..., Any]:
     """The user's function that makes a network, with the given options: `mine:net(width=200)`."""
-    factory = text.imported(call.name, "model")
+    factory = resolve(call.name, "model")
     if call.args:
         raise BadRequest(f"in {text.spell(call)}: give values by their names, as in {call.name}(key=value)")
-    text.signature_of(call.name, factory, call.options)
+    if not callable(factory):
+        raise BadRequest(f"the model {call.name} is a {type(factory).__name__}, not a function; name a function")
+    if call.options:
+        text.signature_of(call.name, factory, call.options)
     return functools.partial(factory, **call.options) if call.options else factory
 
 
@@ -80,7 +113,7 @@ def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Modu
     given = factory_arguments(factory, name, federation)
     try:
         module = factory(*given)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadRequest(f"the model {name} could not be made: {raised(error)}") from error
     if not isinstance(module, nn.Module):
         raise BadRequest(f"the model function {name} returned {type(module).__name__}; return a torch.nn.Module")
@@ -89,7 +122,10 @@ def call_factory(factory: Callable[..., Any], federation: Federation) -> nn.Modu
 
 def factory_arguments(factory: Callable[..., Any], name: str, federation: Federation) -> tuple[Any, ...]:
     both = (federation.shape, federation.classes)
-    signature = inspect.signature(factory)
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # some functions that are written in C
+        return ()
     needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
     for given in (both, ()) if len(needed) >= 2 else ((),):
         with contextlib.suppress(TypeError):
@@ -109,7 +145,8 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
         raise
     except Exception as error:
         raise BadRequest(
-            f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {error}"
+            f"the model {name} cannot take {federation.name}'s samples of shape {federation.shape}: {reason(error)}; its first "
+            "layer must take them"
         ) from error
     trial = Trial(flat, federation)
     logits, tried = trial.logits, len(trial.y)
@@ -164,11 +201,18 @@ def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
     """Cross-entropy, or the user's function of (logits, y), which must return one number per sample."""
     if given is None:
         return cross_entropy
-    function = user_function("loss", text.parse(given)) if isinstance(given, str) else given
+    function: Callable[..., torch.Tensor] = (
+        user_function("loss", text.parse(given)) if isinstance(given, str) else given
+    )
+    if not callable(function):
+        raise BadRequest(f"a loss is a function of (logits, y), not {shown(given)}")
+
+    def per_sample(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.shape == (len(trial.y),) and value.is_floating_point()
+
+    must = "one number per sample for (logits, y), as with reduction='none'"
     with torch.no_grad():
-        value = call_on_copies(f"the loss {name_of(function)}", function, trial.logits, trial.y)
-    if not isinstance(value, torch.Tensor) or value.shape != (len(trial.y),):
-        raise BadRequest("the loss must return one number per sample; use reduction='none'")
+        answer("loss", function, per_sample, must, trial.logits, trial.y, call=call_on_copies)
     return function
 
 
@@ -179,6 +223,9 @@ def augmentation(given: Any, federation: Federation) -> Any:
     if not images.is_image(federation.x):
         raise BadRequest(f"--augment works on images, but {federation.name} is a table; leave it out")
     steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
+    for step in steps:
+        if isinstance(step, augment.crop):
+            step.check(federation.shape)
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))
     return whole if federation.scale is None else augment.around(whole, *federation.scale)
 
@@ -192,7 +239,7 @@ def chosen_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadRequest(
-            f"the device {name!r} cannot be used: {str(error).splitlines()[0]}; try --device cpu"
+            f"the device {shown(name)} cannot be used: {clipped(str(error).splitlines()[0], 200)}; try --device cpu"
         ) from None
     return device
 

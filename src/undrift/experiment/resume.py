@@ -19,7 +19,7 @@ from undrift.experiment.foreign_code import Trust
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.result import Result, Unbuilt
 from undrift.experiment.run_file import RunFile, refuse_changed, run_file
-from undrift.experiment.run_toml import checked_options, parse_toml, part_text, read_text, record_rounds
+from undrift.experiment.run_toml import part_text, read_run, record_rounds
 from undrift.experiment.runner import execute
 from undrift.experiment.setup import Setup, build_federation, prepare
 from undrift.federation.federation import Federation
@@ -154,12 +154,11 @@ def refuse_edited(folder: Path, written: RunFile, method: Any = None) -> None:
         return
     path = folder / "run.toml"
     try:
-        now = parse_toml(read_text(path), path)
-        options, about = checked_options(now, path), now.get("about")
+        now = read_run(path)
     except BadRequest:  # the file cannot be read at all
         refuse_changed(folder, written.changed)
-    if method is None and isinstance(about, dict) and not is_unedited(options, about):
-        raise disagreement(options, path)
+    if method is None and not is_unedited(now.options, now.about):
+        raise disagreement(now.options, path)
     refuse_changed(folder, written.changed)
 
 
@@ -198,6 +197,8 @@ def rebuild_setup(
         )
     table = {k: v for k, v in table.items() if not is_object(v)}
     table.update(overrides or {})
+    if table.get("engine") != "ray":
+        table.pop("ray_address", None)  # of the cluster that the run began on
     if rounds is not None:
         table["rounds"] = rounds
     if method is not None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from undrift.core.errors import BadRequest
-from undrift.experiment.run_toml import checked_options, parse_toml, read_text
+from undrift.core.files import parse_toml, read_text
+from undrift.experiment.run_toml import checked_run
 from undrift.store.checksums import crc
 from undrift.store.record import kept_texts
 
@@ -40,14 +41,10 @@ def run_file(folder: Path) -> RunFile:
             raise BadRequest(f"{path} and its copy in run.sqlite are damaged; restore the folder from a backup")
         texts = []
     text, changed = as_written(path, texts)
-    written = parse_toml(text, path)
-    options = checked_options(written, path)
-    if missing := [name for name in EVERY_RUN_HAS if name not in options]:
+    written = checked_run(parse_toml(text, path), path)
+    if missing := [name for name in EVERY_RUN_HAS if name not in written.options]:
         raise BadRequest(f"{path} has no key {missing[0]}, so it is not what a run wrote; restore it from a backup")
-    about, deploy = written.get("about", {}), written.get("deploy")
-    if not isinstance(about, dict) or not isinstance(deploy, dict | None):
-        raise BadRequest(f"{path}: about and deploy must be tables; restore it from a backup")
-    return RunFile(options, about, deploy, changed)
+    return RunFile(written.options, written.about, written.deploy, changed)
 
 
 def as_written(path: Path, texts: list[str]) -> tuple[str, str | None]:

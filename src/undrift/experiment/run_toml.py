@@ -7,9 +7,7 @@ import dataclasses
 import os
 import platform
 import time
-import tomllib
-import types
-import typing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,13 @@ import tomli_w
 import torch
 
 from undrift.contract.parts import AXES
-from undrift.core import text
-from undrift.core.errors import BadRequest, unknown
+from undrift.core import files, text
+from undrift.core.errors import BadRequest
+from undrift.core.schema import Name, check, hints_of, setting
 from undrift.core.user_code import address
 from undrift.experiment import kept_code
 from undrift.experiment.agreement import method_digest
-from undrift.experiment.options import FIELDS, HINTS
+from undrift.experiment.options import FIELDS, Options
 from undrift.experiment.setup import Setup
 from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
@@ -97,55 +96,62 @@ def provenance(setup: Setup) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class About:
+    """The table `about`: what made the run. Other keys are kept and not read again."""
+
+    undrift: str = setting("", "version that made the run; only that version resumes it")
+    federation: str = setting("", "fingerprint of the data and how they were dealt")
+    layout: str = setting("", "fingerprint of the network's layout")
+    method: str | None = setting(None, "hash of `method` and `parts`, which shows an edit of either")
+    dealt: dict[str, Any] = setting({}, "how the data were split between clients, repairs and sizes")
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """What a run.toml has beside the options."""
+
+    parts: list[Name] | None = setting(None, "the resolved parts of the method, each as axis.name(…)")
+    about: dict[str, Any] = setting({}, "what made the run")
+    deploy: dict[str, Any] | None = setting(None, "the sites of a deployment")
+
+
+@dataclass(frozen=True)
+class RunToml:
+    """A run.toml that was read and checked."""
+
+    options: dict[str, Any]  # with `parts`, if there are any
+    about: dict[str, Any]
+    deploy: dict[str, Any] | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options, with the defaults of those that the file does not have."""
+        defaults = {name: field.default for name, field in FIELDS.items() if field.default is not None}
+        return {**defaults, **self.options}
+
+
+def read_run(path: Path) -> RunToml:
+    """A run.toml with the names and types of all its keys checked."""
+    return checked_run(files.read_toml(path), path)
+
+
+def checked_run(written: dict[str, Any], path: Path) -> RunToml:
+    """The content of a run.toml, checked."""
+    tables = check(RunTables, {name: value for name, value in written.items() if name in RUN_TABLES}, str(path))
+    options = check(Options, {name: value for name, value in written.items() if name not in RUN_TABLES}, str(path))
+    if "parts" in tables:
+        options["parts"] = tables["parts"]
+    about = check(About, tables.get("about", {}), f"{path}: about", more=True)
+    return RunToml(options, about, tables.get("deploy"))
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """The options in a run.toml, with names and types checked. `parts` are the resolved parts of the method."""
-    return checked_options(parse_toml(read_text(path), path), path)
+    """The options in a run.toml, and `parts`, the resolved parts of the method."""
+    return read_run(path).options
 
 
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BadRequest(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise BadRequest(f"{path} is a folder; give the run.toml in it") from None
-    except UnicodeDecodeError as error:
-        raise BadRequest(f"{path} is not a TOML file: {error}") from None
-
-
-def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadRequest(f"{path} is not a TOML file: {error}") from None
-
-
-def checked_options(written: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The options in the content of a run.toml."""
-    table = {name: value for name, value in written.items() if name not in ("about", "deploy")}  # `deploy/spec.py`
-    for name, value in table.items():
-        if name == "parts":
-            if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-                raise BadRequest(f"{path}: parts is {value!r}, which is not a list of texts")
-            continue
-        if name not in FIELDS:
-            raise unknown(f"key of {path}", name, FIELDS)
-        if not has_type(value, HINTS[name]):
-            raise BadRequest(f"{path}: {name} is {value!r}, which is not {text.wording(HINTS[name])}")
-    return table
-
-
-def has_type(value: Any, hint: Any) -> bool:
-    """Whether a value of run.toml has the type of its option."""
-    if hint is Any:
-        return isinstance(value, (str, int, float, list))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(has_type(value, option) for option in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint) if isinstance(hint, type) else value is None
+RUN_TABLES = tuple(hints_of(RunTables))
 
 
 def write_toml(path: Path, values: dict[str, Any], tables: dict[str, Any], record: Record) -> None:
@@ -159,7 +165,7 @@ def write_toml(path: Path, values: dict[str, Any], tables: dict[str, Any], recor
 def record_rounds(path: Path, rounds: int, record: Record) -> None:
     """Write a new total of rounds into a run.toml, before the first of them: a run that is stopped keeps its goal. The
     record knows both texts meanwhile, so a power cut leaves no file that looks edited."""
-    text = tomli_w.dumps({**tomllib.loads(path.read_text()), "rounds": rounds})
+    text = tomli_w.dumps({**files.read_toml(path), "rounds": rounds})
     record.keep_text(path.name, text, replace=False)
     write_file(path, text.encode())
     record.keep_text(path.name, text)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from undrift.core.errors import BadRequest, raised
-from undrift.core.in_place import name_of
+from undrift.core.references import name_of
 
 # Of what each is a share, and whether it may be 0.
 SHARES = {
@@ -44,6 +44,14 @@ def check_given(data: Any, partition: Any, clients: Any, seed: Any, shares: dict
         number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
         if not number or not 0 <= share < 1 or (least == "<" and share == 0):
             raise BadRequest(f"{name} is a share of the {whose}, 0 {least} {name} < 1, not {share!r}")
+
+
+def no_validation(share: float, largest: int) -> BadRequest:
+    """The error for a share of validation data that is less than one sample of the largest client."""
+    return BadRequest(
+        f"validation={share!r} holds out no sample of any client, and the largest has {largest}; use at least "
+        f"{max(0.01, 1 / max(1, largest)):.2g}, or none"
+    )
 
 
 def is_whole(value: Any) -> bool:

@@ -82,11 +82,12 @@ def federate(
 
 def as_texts(data: Any, partition: Any, clients: int | None, noise: Any, domains: Any) -> dict[str, Any]:
     """The arguments as text that builds the same federation again. Objects of the user's own classes stay objects."""
+    from undrift.data.catalogue import full_path
     from undrift.federation import partition as partitions
     from undrift.federation.environment import domains as transforms
     from undrift.federation.environment import noise as noises
 
-    texts = {"data": data, "partition": as_text(partition, partitions), "clients": clients}
+    texts = {"data": full_path(data), "partition": as_text(partition, partitions), "clients": clients}
     return texts | {"noise": as_text(noise, noises), "domains": as_text(domains, transforms)}
 
 

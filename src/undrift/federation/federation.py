@@ -17,6 +17,7 @@ import torch
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
+from undrift.federation.checks import no_validation
 from undrift.federation.lazy import LazyClients
 
 Samples = tuple[torch.Tensor, torch.Tensor]  # x, y
@@ -66,7 +67,10 @@ class Federation:
         self.unseen = unseen  # the number of clients that never train; they have the last shards
         # Set if the data are loaded where a client runs.
         self.lazy_clients = shards if isinstance(shards, LazyClients) else None
-        sizes = sizes_of(shards)[: self.clients]
+        sizes = sizes_of(shards)
+        if validation and not held_out(sizes, validation).any():
+            raise no_validation(validation, int(sizes.max(initial=0)))
+        sizes = sizes[: self.clients]
         self.sizes = sizes - held_out(sizes, validation) if validation else sizes
         self._validation_rows: np.ndarray | None = None  # made at the first evaluation
 

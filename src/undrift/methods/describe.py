@@ -15,7 +15,8 @@ from undrift.contract.compose import PREFERRED
 from undrift.contract.parameters import parameters as declarations
 from undrift.contract.parts import Part, axes_of, defines
 from undrift.core.errors import unknown
-from undrift.core.text import imported, parse_method, spell
+from undrift.core.references import resolve
+from undrift.core.text import parse_method, spell
 from undrift.methods import evidence
 from undrift.methods.naming import method_pieces, part_tables
 from undrift.methods.published import PUBLISHED
@@ -63,7 +64,7 @@ def describe_own(name: str) -> dict[str, Any]:
     brings = [piece.part for piece in pieces if piece.rank > PREFERRED]
     calls = [call for _, call in parse_method(name)]
     factory = (
-        imported(calls[0].name.removeprefix(f"{brings[0].axis}."), "method") if len(calls) == 1 and brings else None
+        resolve(calls[0].name.removeprefix(f"{brings[0].axis}."), "method") if len(calls) == 1 and brings else None
     )
     what = (
         " ".join((inspect.getdoc(factory) or inspect.getdoc(type(brings[0])) or "").split("\n\n")[0].split())

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.core.words import clipped
 from undrift.models._layers import Misfit, Shape
 from undrift.models.cnn import cnn, cnn3, cnn_fedbss, cnn_feddyn, vgg9
 from undrift.models.lenet import lenet5, lenet5_bn
@@ -66,10 +67,15 @@ def build(
         raise BadRequest(f"{name} cannot be built with those options: {error}; it takes {_options(factory)}") from None
     try:
         return factory(tuple(shape), classes, *args, **options)
+    except BadRequest:
+        raise
     except Misfit:
         size = "×".join(map(str, shape))
         fits = ", ".join(other for other in fitting(shape) if other != name)
         raise BadRequest(f"{name} does not fit samples of shape {size}; these do: {fits}") from None
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # of a layer's own checks
+        said = clipped(" ".join(str(error).split()), 120)
+        raise BadRequest(f"{name} cannot be built with those options: {said}; it takes {_options(factory)}") from None
 
 
 def default_for(dataset_name: str, shape: Shape) -> str:

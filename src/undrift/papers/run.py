@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
+from annotated_types import Ge, Len
 
 import undrift
 from undrift.core.errors import BadRequest
+from undrift.core.files import read_lines, read_toml
+from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.experiment.tables import markdown_table
 from undrift.papers import claims, papers
 from undrift.papers import table as paper_table
@@ -45,7 +49,8 @@ def preset_folder(scaled: papers.Scaled, out: str | Path | None, resume: bool) -
         if resume:
             if not (folder / "paper.toml").exists():
                 raise BadRequest(f"{folder} does not hold a preset's runs; leave out --resume to start there")
-            if (folder / "paper.toml").read_text(errors="replace") != tomli_w.dumps(settings):
+            path = folder / "paper.toml"
+            if check(PaperFile, read_toml(path), str(path)) != settings:
                 raise BadRequest(f"{folder} was started with other options; resume it with the same ones")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
@@ -117,6 +122,35 @@ def with_values(preset: papers.Preset, row: Row) -> Row:
     folder = Path(row["run"])
     values = {value.name: measured(lambda *q: rows_of(folder, *q), value) for value in preset.values}
     return {**row, "values": {name: pair for name, pair in values.items() if pair is not None}}
+
+
+@dataclass(frozen=True)
+class PaperFile:
+    """The keys of paper.toml."""
+
+    preset: Name = setting(..., "name of the preset")
+    scale: Literal["quick", "paper"] = setting(..., "its scale")
+    options: dict[str, Any] = setting(..., "the options of all runs")
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """A line of a results file. The other keys are kept and not read again."""
+
+    preset: Name = setting(..., "name of the preset")
+    scale: Name = setting(..., "its scale")
+    row: Name = setting(..., "the row")
+    column: Name = setting(..., "the column")
+    seed: Seed = setting(..., "seed of the run")
+    rounds: Count = setting(..., "rounds of the run")
+    seconds: Annotated[float, Ge(0)] = setting(..., "wall time of the rounds")
+    values: dict[str, Annotated[list[float], Len(2, 2)]] = setting(..., "[number, std over its window] by name")
+    curve: list[float] = setting([], "accuracy of the global model by round")
+    reductions: list[str] = setting([], "what differs from the paper, one sentence each")
+    undrift: str = setting("", "version")
+    torch: str = setting("", "version of torch")
+    machine: str = setting("", "processor and cores")
+    date: str = setting("", "day of the run")
 
 
 @dataclass
@@ -208,7 +242,7 @@ def write_page(scaled: papers.Scaled, rows: Sequence[Row], folder: Path) -> Path
         sections.append(
             (f"curves-{papers.safe(column.name)}", plots.bands(runs, "accuracy", ("G", "global")), column.name)
         )
-    repeated = [f"undrift run {row['run']}/run.toml" for row in rows]
+    repeated = [f"undrift run {shlex.quote(row['run'] + '/run.toml')}" for row in rows]
     command = f"undrift paper run {preset.name} --scale {scaled.scale}"
     sections.append(("commands", ("pre", "\n".join([command, "", *repeated[:20]])), "Commands to repeat this"))
     page.write(folder / "index.html", f"{preset.name}: {preset.title}", sections)
@@ -236,12 +270,18 @@ def read_results(file: Path) -> tuple[papers.Preset, list[Row]]:
     """The preset of a results file, and its best row per cell and seed, in the order of the preset."""
     if not file.exists():
         raise BadRequest(f"there is no file {file}; `undrift paper run NAME --results {file}` writes it")
-    try:
-        rows = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
-        preset = papers.load(rows[0]["preset"])
-    except (json.JSONDecodeError, KeyError, IndexError) as error:
-        raise BadRequest(f"{file} does not hold results of `undrift paper run`: {error}") from None
+    rows = [
+        check(ResultLine, row, f"{file}, line {number}", more=True) for number, row in enumerate(read_lines(file), 1)
+    ]
+    if not rows:
+        raise BadRequest(f"{file} holds no results; `undrift paper run NAME --results {file}` writes them")
+    preset = papers.load(rows[0]["preset"])
+    defaults = {"curve": [], "reductions": [], **dict.fromkeys(("undrift", "torch", "machine", "date"), "unknown")}
+    rows = [{**defaults, **row} for row in rows]
     rows = [{**row, "values": recomputed(preset, row)} for row in rows]
+    for row in rows:
+        papers.by_name("row", preset.rows, [row["row"]])
+        papers.by_name("column", preset.columns, [row["column"]])
     place = {row.name: number for number, row in enumerate(preset.rows)}
     return preset, sorted(paper_table.newest(rows), key=lambda row: place.get(row["row"], len(place)))
 

@@ -17,6 +17,7 @@ from undrift.contract.declare import Malformed, read
 from undrift.contract.job import ActivePart, ClientData, Job
 from undrift.contract.parts import Part, defines
 from undrift.core.determinism import deterministic
+from undrift.core.errors import BadRequest
 from undrift.core.streams import key
 from undrift.evaluate.client import client_metrics, evaluate_span, fine_tuned
 from undrift.round.client_state import ClientState
@@ -35,8 +36,9 @@ def serve(runtime: Runtime, order: Order) -> Reply:
     except Malformed as wrong:
         reply = Reply(order.round, order.client).failed("malformed", str(wrong))
     except Exception as error:
-        detail = f"{type(error).__name__}: {error}"
-        reply = Reply(order.round, order.client).failed("exception", detail, traceback.format_exc())
+        own = isinstance(error, BadRequest)  # one of our own sentences: it says all
+        detail = str(error) if own else f"{type(error).__name__}: {error}"
+        reply = Reply(order.round, order.client).failed("exception", detail, "" if own else traceback.format_exc())
     reply.seconds = time.perf_counter() - began
     return reply
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.references import answer
 from undrift.core.user_code import user_function
 
 
@@ -84,7 +85,7 @@ class List:
         return self.checked(population)
 
     def checked(self, population: int) -> list[int]:
-        if not self.clients or not all(isinstance(k, int) and 0 <= k < population for k in self.clients):
+        if not self.clients or not all(type(k) is int and 0 <= k < population for k in self.clients):
             raise BadRequest(f"list([…]) needs client numbers in 0…{population - 1}, not {list(self.clients)}")
         return sorted(set(self.clients))
 
@@ -97,15 +98,14 @@ class Function:
     function: Callable[[np.random.Generator, int], Sequence[int]]
 
     def choose(self, stream: np.random.Generator, population: int) -> list[int]:
-        try:
-            chosen = sorted({int(k) for k in self.function(stream, population)})
-        except (TypeError, ValueError) as error:
-            raise BadRequest(f"the selection {self.name} must return client numbers: {error}") from error
-        if not chosen or chosen[0] < 0 or chosen[-1] >= population:
-            raise BadRequest(f"the selection {self.name} returned {chosen[:5]}, not clients in 0…{population - 1}")
-        return chosen
+        def are_clients(found: Any) -> bool:
+            return len(found) > 0 and all(int(k) == k and 0 <= k < population for k in found)
+
+        must = f"client numbers in 0…{population - 1} for (stream, clients)"
+        return sorted({int(k) for k in answer("selection", self.function, are_clients, must, stream, population)})
 
 
+LEAST_EXPECTED = 0.01  # clients per round: below, drawing again until one is chosen takes ever longer
 NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List}
 
 
@@ -113,11 +113,8 @@ def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
     """The selection that --selection and --cohort name."""
     call = text.parse(given) if isinstance(given, str) else None
     if call is not None and call.name == "uniform":
-        uniform = (
-            Uniform(*call.args, **call.options)
-            if call.args or call.options
-            else Uniform(0.5 if cohort is None else cohort)
-        )
+        named = call.args or call.options
+        uniform: Uniform = text.build("selection", call, NAMES) if named else Uniform(0.5 if cohort is None else cohort)
         if cohort not in (None, uniform.cohort):
             raise BadRequest(f"--cohort {cohort} and --selection {given} name two cohorts; give one of them")
         uniform.size(clients)
@@ -126,10 +123,20 @@ def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
         raise BadRequest(f"--cohort goes with --selection uniform; {given} says itself who takes part")
     if call is not None and ":" in call.name:
         made = user_function("selection", call)
-        return made if hasattr(made, "choose") else Function(call.name, made)
+        if hasattr(made, "choose"):
+            own: Selection = made
+            return own
+        function = Function(call.name, made)
+        function.choose(np.random.default_rng(0), clients)  # tried before round 0, as a user's loss and metrics are
+        return function
     found: Selection = text.build("selection", call, NAMES) if call is not None else given
     if isinstance(found, List):
         found.checked(clients)
+    if isinstance(found, Probability) and found.p * clients < LEAST_EXPECTED:
+        raise BadRequest(
+            f"probability({found.p:g}) of {clients} clients expects less than one client in a hundred rounds; use at least "
+            f"{LEAST_EXPECTED / clients:.2g}"
+        )
     return found
 
 

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
+from undrift.core.schema import Seed, Seeds, checked, python_number
+from undrift.core.words import shown
+from undrift.data.catalogue import full_path
 from undrift.experiment.given import with_given
-from undrift.experiment.options import from_keywords
+from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
 from undrift.study.conclusion import Conclusion, by_rank
@@ -24,6 +27,7 @@ from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 from undrift.study.verdict import Looks
 
 PROXY = 0.02
+MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # of all runs in one table
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,11 @@ def plan_comparison(
     until_clear: int | None = None,
 ) -> Comparison:
     """Check the settings of a comparison and put them together."""
-    if seeds < 1 or (repeat is not None and repeat < 1):
-        raise BadRequest("--seeds and --repeat must be at least 1")
+    seeds, repeat = checked(Seeds, "--seeds", seeds), checked(Seeds | None, "--repeat", repeat)
+    if options.get("engine") == "flower":
+        raise BadRequest(
+            "--engine flower runs at real sites and compares nothing; `undrift deploy init FOLDER` prepares one run"
+        )
     if repeat is not None and seeds > 1:
         raise BadRequest("--seeds varies the federation, --repeat keeps it; give one of them")
     if until_clear is not None:
@@ -124,17 +131,25 @@ def plan_comparison(
         for key in entry.own_options:
             if key in SHARED:
                 raise BadRequest(f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}")
+        for key in set(entry.own_options) & set(MUST_AGREE):
+            if entry.own_options[key] != options.get(key, FIELDS[key].default):
+                raise BadRequest(
+                    f"--{key} of {entry.method} makes another federation, and runs on different data do not belong in one "
+                    f"table; give --{key} to the whole comparison"
+                )
     labels = [entry.label for entry in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadRequest(f"{twice[0]} is named twice; name every method once, or give one of them other options")
     check_grid(grid, entries)
-    options = dict(options)
-    first = options.pop("seed", 0)
-    data_seed = options.pop("data_seed", None)
+    options = {name: python_number(full_path(value) if name == "data" else value) for name, value in options.items()}
+    first = checked(Seed, "--seed", options.pop("seed", 0))
+    data_seed = checked(Seed | None, "--data-seed", options.pop("data_seed", None))
     pairs = [
         (seed, data_seed if data_seed is not None else first if repeat else seed)
         for seed in range(first, first + (repeat or seeds))
     ]
+    for entry in entries:
+        from_keywords({**options, **entry.own_options, "method": entry.method})  # refuse before anything is written
     if grid and not all({**options, **entry.own_options}.get("validation") for entry in entries):
         raise BadRequest("--grid chooses on validation data, and there is none; add --validation 0.1")
     looks = (len(pairs), until_clear) if until_clear is not None else None
@@ -153,6 +168,8 @@ def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bo
         data = Path(str(comparison.options.get("data", "digits"))).stem
         folder = next_free(Path("runs"), f"{data}-compare")
     else:
+        if out == "" or not isinstance(out, (str, os.PathLike)):
+            raise BadRequest(f"out must be a folder, which keeps the runs of the comparison, not {shown(out)}")
         folder = Path(out)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
@@ -167,7 +184,8 @@ def comparison_folder(comparison: Comparison, out: str | Path | None, resume: bo
 def check_same(folder: Path, comparison: Comparison) -> None:
     """Refuse to resume another comparison than the one in the folder. It may have more methods and more seeds."""
     before, table = read_comparison(folder), as_table(comparison)
-    if before.options != table["options"] or before.grid != table["grid"]:
+    same = {**before.options, **({"data": full_path(before.options["data"])} if "data" in before.options else {})}
+    if same != table["options"] or before.grid != table["grid"]:
         raise BadRequest(
             f"the options are not those of {folder}; resume it with the same ones, or choose another --out"
         )

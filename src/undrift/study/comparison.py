@@ -7,12 +7,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tomli_w
+from annotated_types import Len, MinLen
 
 from undrift.core.errors import BadRequest
+from undrift.core.files import read_toml
+from undrift.core.schema import Name, Seed, check, setting
 from undrift.experiment.foreign_code import foreign_code
+from undrift.experiment.options import Options
 from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.own_files import refuse_links
@@ -32,6 +36,24 @@ class MethodEntry:
     def label(self) -> str:
         name = self.method if isinstance(self.method, str) else getattr(self.method, "name", None) or repr(self.method)
         return " ".join([str(name), *(f"{key}={value}" for key, value in self.own_options.items())])
+
+
+@dataclass(frozen=True)
+class CompareFile:
+    """The keys of compare.toml."""
+
+    methods: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
+        ..., "one table per method: `method`, and options of its own"
+    )
+    seeds: Annotated[list[Annotated[list[Seed], Len(2, 2)]], MinLen(1)] = setting(
+        ..., "[seed of the run, seed of the federation] by seed"
+    )
+    options: dict[str, Any] = setting({}, "the options of all methods")
+    grid: dict[str, list[Any]] = setting({}, "the values that are tried, by option")
+    rejected: list[Name] = setting([], "folders of runs at grid points that were tried and not chosen")
+    until_clear: Annotated[list[Seed], Len(2, 2)] | None = setting(
+        None, "with --until-clear: the number of seeds at first, and the largest"
+    )
 
 
 @dataclass(frozen=True)
@@ -124,14 +146,33 @@ def read_comparison(folder: Path) -> Comparison:
         raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
     refuse_links(folder)
     try:
-        table = checksums.without_crc(tomllib.loads(path.read_text(encoding="utf-8")))
-        entries = entries_of(table["methods"])
-        seeds = tuple((int(a), int(b)) for a, b in table["seeds"])
-        rejected = tuple(str(name) for name in table.get("rejected", ()))
-        options, grid = dict(table.get("options", {})), dict(table.get("grid", {}))
-        first, most = (int(number) for number in table.get("until_clear", (0, 0)))
-        if not entries or not seeds or not all(isinstance(values, list) for values in grid.values()):
-            raise ValueError("it has no methods, no seeds, or a grid without values")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # TOML and UTF-8 are ValueErrors
-        raise BadRequest(f"{path} cannot be read: {error}; restore it, or compare again with another --out") from None
-    return Comparison(tuple(entries), options, seeds, grid, rejected, (first, most) if most else None)
+        return parsed_comparison(path)
+    except BadRequest as error:
+        raise BadRequest(f"{error}; restore it, or compare again with another --out") from None
+
+
+def parsed_comparison(path: Path) -> Comparison:
+    try:
+        written = read_toml(path)
+        table = check(CompareFile, {key: value for key, value in written.items() if key != "crc32"}, str(path))
+        check_options(table, path)
+        checksums.without_crc(written)
+    except BadRequest:
+        raise
+    except ValueError as error:  # its checksum is another one
+        raise BadRequest(f"{path} cannot be read: {error}") from None
+    seeds = tuple((first, second) for first, second in table["seeds"])
+    rejected = tuple(table.get("rejected", ()))
+    options, grid, until = table.get("options", {}), table.get("grid", {}), table.get("until_clear")
+    until_clear = (until[0], until[1]) if until else None
+    return Comparison(tuple(entries_of(table["methods"])), options, seeds, grid, rejected, until_clear)
+
+
+def check_options(table: Mapping[str, Any], path: Path) -> None:
+    """Every option in a compare.toml: of all methods, of one, of the grid."""
+    for number, entry in enumerate(table["methods"]):
+        check(Options, entry, f"{path}: methods[{number}]")
+    check(Options, table.get("options", {}), f"{path}: options")
+    for name, values in table.get("grid", {}).items():
+        for value in values if "." not in name else ():  # `fedprox.mu` is checked with the method
+            check(Options, {name: value}, f"{path}: grid")

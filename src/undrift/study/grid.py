@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from undrift.contract.parts import AXES
 from undrift.core.errors import BadRequest, unknown
-from undrift.core.text import Call, imported, parse_method, spell
+from undrift.core.references import resolve
+from undrift.core.text import Call, parse_method, spell
+from undrift.core.words import shown
 from undrift.experiment.given import FEDERATION_OPTIONS
-from undrift.experiment.options import FIELDS
+from undrift.experiment.options import FIELDS, from_keywords
 
 if TYPE_CHECKING:
     from undrift.study.comparison import MethodEntry
@@ -34,8 +36,20 @@ def check_grid(grid: Grid, entries: Sequence[MethodEntry]) -> None:
             check_named(key, name, parameter, entries)
         else:
             check_option(key, key)
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise BadRequest(f"--grid {key} must be a list of values, not {shown(values)}")
         if not values:
             raise BadRequest(f"--grid {key} has no values; write --grid {key}=0.01,0.1")
+        check_values(name, parameter, values, entries)
+
+
+def check_values(name: str, option: str, values: Sequence[Any], entries: Sequence[MethodEntry]) -> None:
+    """Refuse values that the option cannot have. Those of a method's parameter are checked with the method."""
+    calls = [call for entry in entries for call in calls_of(entry.method) if name and is_called(call, name)]
+    if calls and option in parameters_of(calls[0]):
+        return
+    for value in values:
+        from_keywords({option: value, **({"validation": 0.5} if option == "stop_at" else {})})
 
 
 def check_option(key: str, option: str) -> None:
@@ -131,7 +145,7 @@ def parameters_of(call: Call) -> list[str]:
     if call.name in PUBLISHED:
         return list(PUBLISHED[call.name].signature.parameters)
     if ":" in call.name:
-        own = imported(call.name, "method")
+        own = resolve(call.name, "method")
         return list(inspect.signature(own).parameters) if callable(own) else []
     short = call.name.rpartition(".")[2]
     found = next((table[short] for table in part_tables().values() if short in table), None)

@@ -16,10 +16,10 @@ from undrift.experiment.resume import open_store, sentence_if_damaged
 from undrift.experiment.run_file import run_file
 from undrift.store.own_files import refuse_links
 from undrift.store.record import rows_of
+from undrift.study.compare import MUST_AGREE
 from undrift.study.comparison import read_comparison
 from undrift.study.tasks import Row, seconds_per_round
 
-MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # for runs in one table
 NOT_IN_LABELS = (
     "engine",
     "workers",

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NoReturn
+
+from annotated_types import Ge
 
 from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.core.files import load_json
+from undrift.core.schema import Name, Seed, check, setting
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import build_federation
@@ -28,6 +32,23 @@ Row = dict[str, Any]
 SHAPE_FEDERATION = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen")
 CLIENT_TIMES, SERVER_TIMES = ("training", "scoring"), ("orders", "aggregation")
 WORTH_PROCESSES = 3.0  # expected seconds of training (a third of what small runs take) that pay for starting processes
+
+
+@dataclass(frozen=True)
+class RowLine:
+    """A line of rows.jsonl. The other keys are those of `--json`."""
+
+    task: Name = setting(..., "folder of the run")
+    run: Name = setting(..., "path of the run when it was made; only its last part is used, so the folder can be moved")
+    method: Name = setting(..., "the method's label")
+    seed: Seed = setting(..., "seed of the run")
+    rounds: Annotated[int, Ge(0)] = setting(..., "rounds that were run")
+    seconds: Annotated[float, Ge(0)] = setting(..., "wall time of the rounds")
+    stages: dict[Literal["G", "L1", "L2"], dict[str, Any] | None] = setting(..., "the evaluated stages")
+    times: dict[str, float] = setting({}, "seconds per client's round and per round of the server")
+    accuracy: float | None = setting(None, "of the global model on the test set")
+    row: Name | None = setting(None, "of a preset: the row")
+    column: Name | None = setting(None, "of a preset: the column")
 
 
 @dataclass(frozen=True)
@@ -225,15 +246,25 @@ def read_rows(folder: Path) -> dict[str, Row]:
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
-            row = checksums.without_crc(json.loads(line))
-            rows[str(row.pop("task"))] = row
-        except (ValueError, KeyError, RecursionError):
+            row = load_json(line.decode())
+        except (ValueError, RecursionError):
             if line.startswith(b'{"task"') and not line.endswith(b"}"):
                 continue
-            raise BadRequest(
-                f"line {number} of {path} is damaged; delete the line, and --resume takes its numbers from the run again"
-            ) from None
+            damaged(path, number)
+        row = check(RowLine, row, f"{path}, line {number}", more=True)
+        try:
+            row = checksums.without_crc(row)
+        except ValueError:
+            damaged(path, number)
+        row["run"] = str(folder / Path(row["run"]).name)  # the folder may have been moved
+        rows[row.pop("task")] = row
     return rows
+
+
+def damaged(path: Path, number: int) -> NoReturn:
+    raise BadRequest(
+        f"line {number} of {path} is damaged; delete the line, and --resume takes its numbers from the run again"
+    )
 
 
 @contextmanager

@@ -37,6 +37,15 @@ class Crop:
             raise BadRequest(f"pad of crop must be a whole number of at least 0, not {self.pad!r}")
         _probability("crop", self.p)
 
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse a padding that leaves hardly any image (C, H, W) in a crop."""
+        side = min(shape[1:])
+        if self.pad > side:
+            raise BadRequest(
+                f"crop({self.pad:,}) pads images of {'×'.join(map(str, shape[1:]))} by more than their side, so most crops "
+                f"are black; use at most crop({side})"
+            )
+
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         n, _, h, w = images.shape
         # The offset `pad` is no shift: it replaces the draw for images that are not cropped.

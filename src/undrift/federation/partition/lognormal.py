@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from undrift.core.errors import BadRequest
 from undrift.federation.partition._common import (
     DealtShards,
     checked,
@@ -28,6 +29,7 @@ from undrift.federation.partition._common import (
 from undrift.federation.partition._fit import dirichlet_rows
 
 SPENT = 1e-9
+LARGEST_SIGMA = 50.0  # sizes of e^±50 already leave all samples to one client
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Lognormal:
 
     def __post_init__(self) -> None:
         positive("lognormal", "sigma", self.sigma)
+        if self.sigma > LARGEST_SIGMA:
+            raise BadRequest(
+                f"sigma of lognormal must be at most {LARGEST_SIGMA:g}, not {self.sigma:g}: one client would get all samples"
+            )
         positive("lognormal", "alpha", self.alpha)
         whole("lognormal", "least", self.least)
 

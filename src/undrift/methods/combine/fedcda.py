@@ -41,7 +41,7 @@ class FedCDA(Combine):
     ignores_weights: ClassVar = True
 
     def validate(self) -> None:
-        if self.K**self.most > 1_000_000:
+        if self.K > 1 and self.most > math.log(1_000_000, self.K):  # K ** most itself may be too large to compute
             raise BadRequest(
                 f"fedcda: K = {self.K} models of most = {self.most} clients are too many choices; lower one"
             )

@@ -23,7 +23,9 @@ class Norms(Private):
     def entries(self, layout: Layout) -> Iterable[str]:
         names = [name for name in layout.names() if name.rpartition(".")[0] in layout.norms]
         if not names:
-            raise BadRequest("the model has no normalisation layer, so there is nothing for norms() to keep private")
+            raise BadRequest(
+                "the model has no normalisation layer, so there is nothing for norms() to keep private; leave it out"
+            )
         return names
 
 
