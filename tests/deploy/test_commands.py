@@ -225,7 +225,7 @@ def test_a_deployment_without_the_proxys_configuration_is_not_ready(undrift, tmp
 
 
 @pytest.mark.parametrize(("args", "sentence"), [
-    (("check", "app", "--port", "x"), "an address is HOST:PORT"),
+    (("check", "app", "--port", "x"), "--port must be a whole number between 1 and 65,535"),
     (("check", "app", "--data", "x.py"), "--site is missing"),
     (("check", "app", "--address", "x:1", "--site", "oslo"), "leave out --site"),
     (("check", "app", "--address", "127.0.0.1:1"), "nothing answers at 127.0.0.1:1"),

@@ -214,11 +214,12 @@ def data_py_error(owner: str, error: BaseException) -> Refused:
     """The sentence and the traceback stay at the site: a message may quote data."""
     if isinstance(error, BadRequest):  # one of our own sentences about the data
         return Refused("data", str(error))
+    if not isinstance(error, SystemExit) or isinstance(error.code, str):  # an exit may say why
+        log("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return Refused(
             "data", f"{owner}'s data.py exits instead of returning data; remove the call that ends the program"
         )
-    log("".join(traceback.format_exception(error)))
     return Refused("data", f"{owner}'s data.py raised {type(error).__name__}; see the log there")
 
 

@@ -30,10 +30,10 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The two halves of HOST:PORT; an IPv6 address stands in brackets."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 65536:
-        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}")
+        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}; give both")
     host = host.removeprefix("[").removesuffix("]")
     if not all(c.isalnum() or c in "-.:" for c in host):
-        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}")
+        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}; give both")
     return host, int(port)
 
 

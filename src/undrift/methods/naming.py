@@ -30,7 +30,9 @@ def method(*pieces: Any, name: str | None = None, axes: Sequence[tuple[str, Any]
     labels: list[str] = []
     for piece in pieces:
         if not isinstance(piece, (str, Method, Part)):
-            raise BadRequest(f"a method is made of parts and names such as fedavg; {type(piece).__name__} is neither")
+            raise BadRequest(
+                f"a method is made of parts and names such as fedavg, not of {type(piece).__name__}; name one"
+            )
         label = "".join(piece.split()) if isinstance(piece, str) else piece.name
         ranked += pieces_of(piece, label)
         labels.append(label)

@@ -12,6 +12,7 @@ from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.references import answer
 from undrift.core.user_code import user_function
+from undrift.core.words import shown
 
 
 class Selection(Protocol):
@@ -99,7 +100,12 @@ class Function:
 
     def choose(self, stream: np.random.Generator, population: int) -> list[int]:
         def are_clients(found: Any) -> bool:
-            return len(found) > 0 and all(int(k) == k and 0 <= k < population for k in found)
+            if any(int(k) == k and not 0 <= k < population for k in found):
+                numbers = shown(list(found))
+                raise BadRequest(
+                    f"the selection {self.name} returned {numbers}, not clients in 0…{population - 1}; return only these"
+                )
+            return len(found) > 0 and all(int(k) == k for k in found)
 
         must = f"client numbers in 0…{population - 1} for (stream, clients)"
         return sorted({int(k) for k in answer("selection", self.function, are_clients, must, stream, population)})
