@@ -328,7 +328,7 @@ def serve(app, own):
         pause, replies = 0.001, {}
 
         def nodes(self):
-            return {number: Connection("", "") for number in (0, 1)}
+            return {number: Connection(app.sites[number], "") for number in (0, 1)}
 
         def send(self, node, envelope, seconds):
             config = {"site": app.sites[node], "data": str(own / "sites" / app.sites[node] / "data.py")}

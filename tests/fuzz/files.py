@@ -1,4 +1,4 @@
-"""Files with one change: of a run, a comparison, a preset, results, a deployment, a site, a user's data."""
+"""Files with one change: of a run, a comparison, results, a deployment, a site, a user's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import undrift as ud
 from tests.fuzz.cases import Outcome, call_case, command_case
 from tests.fuzz.values import LONG
 from undrift.core.files import read_toml
-from undrift.papers import papers, preset
+from undrift.papers import papers
 from undrift.papers import run as paper_run
 
 SMALL = {"clients": 4, "rounds": 1, "epochs": 1, "model": "logistic", "engine": "inline"}
@@ -83,11 +83,7 @@ class Material:
 
 def file_case(draw: random.Random, material: Material, place: Path) -> tuple[str, Outcome]:
     """(what was done, what came out) of one changed file."""
-    kind = draw.choice(
-        ("run", "run", "run", "compare", "compare", "paper", "results", "deployment", "site", "own", "preset")
-    )
-    if kind == "preset":
-        return preset_case(draw, place)
+    kind = draw.choice(("run", "run", "run", "compare", "compare", "paper", "results", "deployment", "site", "own"))
     source = material.home / {"results": "results.jsonl", "own": "own.npz"}.get(kind, kind)
     target = place / source.name
     shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
@@ -125,19 +121,6 @@ COMMANDS: dict[str, Callable[[random.Random], tuple[str, list[tuple[str, ...]]]]
         ("run", "--data", "own.npz", "--partition", "iid", "--clients", "3", "--rounds", "1", "--model", "logistic", "--quiet"),
     ]),
 }  # fmt: skip
-
-
-def preset_case(draw: random.Random, place: Path) -> tuple[str, Outcome]:
-    name = draw.choice(papers.names())
-    paper, _, table = name.partition("/")
-    before = (preset.PRESETS / paper / f"{table}.toml").read_bytes()
-    path = place / "preset.toml"
-    path.write_bytes(changed(draw, before, json_like=False, binary=False))
-
-    def read() -> None:
-        papers.scaled(papers.parse(name, read_toml(path)), "quick").tasks()
-
-    return f"preset {name}: {difference(before, path.read_bytes())}", call_case(read, place)
 
 
 def changed(draw: random.Random, data: bytes, json_like: bool, binary: bool) -> bytes:

@@ -136,5 +136,5 @@ def test_no_client_has_more_weight_than_the_cap(cap):
 
 def test_a_cap_that_is_no_share_is_refused():
     for wrong in (0, 1.5, -1, True):
-        with pytest.raises(BadRequest, match="--weight-cap must be a share"):
+        with pytest.raises(BadRequest, match="--weight-cap must be a number above 0 and at most 1"):
             run_parts("fedavg", federation(), weight_cap=wrong)

@@ -250,7 +250,7 @@ def test_damaged_files_of_a_comparison_end_in_a_sentence(many, capsys):
     for damaged in (text.replace('"accuracy": 0', '"accuracy": 1', 1), "[1]\n" + text, '{"x": 1}\n' + text, "\0" * 50):
         rows.write_text(damaged)
         assert command(["compare", "--resume", "many", "--quiet"]) == 2
-        assert "line 1 of many/rows.jsonl is damaged" in capsys.readouterr().err
+        assert "many/rows.jsonl" in capsys.readouterr().err
     rows.write_bytes(b"\xff" + text.encode())
     assert command(["compare", "--resume", "many", "--quiet"]) == 2
     rows.write_text(text[: text.index("\n") - 20])  # cut short by a kill: the run gives the line again
@@ -279,7 +279,7 @@ def test_a_damaged_roll_is_a_sentence(text, tmp_path):
     RunInfo("abc", 2, {"oslo": 30}).save(tmp_path)
     assert RunInfo.load(tmp_path) == RunInfo("abc", 2, {"oslo": 30})
     (tmp_path / "roll.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(BadRequest, match=r"roll\.json cannot be used"):
+    with pytest.raises(BadRequest, match=r"roll\.json.*restore it, or choose another out"):
         RunInfo.load(tmp_path)
 
 

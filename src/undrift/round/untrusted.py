@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from undrift.contract.context import finite_tree
-from undrift.contract.declare import Malformed
 from undrift.core.errors import RunFailed
 from undrift.round.orders import Order, Reply
 from undrift.round.server import ServerRound
@@ -31,7 +30,7 @@ def careful_round(
     except Exception as error:
         reraise_our_own(error)
         traceback.print_exc(file=sys.stderr)
-        name = type(error).__name__
+        name = type(error.__cause__ or error).__name__
     without = []
     for reply in answers:
         try:
@@ -65,8 +64,8 @@ def attempt(open_round: OpenRound, state: ServerState, orders: Sequence[Order], 
 
 
 def reraise_our_own(error: Exception) -> None:
-    """Raise again what no reply can cause: a full disk ends the run with its own sentence."""
-    if isinstance(error, OSError | MemoryError):
-        raise error
-    if isinstance(error, RunFailed) and not isinstance(error.__cause__, Malformed):
+    """Raise again what no reply can cause: a full disk ends the run with its own sentence. What a part's hook raised is the
+    cause of a `RunFailed`."""
+    cause = error.__cause__ if isinstance(error, RunFailed) else error
+    if cause is None or isinstance(cause, OSError | MemoryError):
         raise error
