@@ -27,8 +27,10 @@ def foreign_code(options: Mapping[str, Any], given: Mapping[str, Any] | None = N
     """The code that the options of a run.toml name, as `package:name`, each once. Nothing is imported. Options that are
     `given` again do not count: they replace what run.toml says."""
     found: list[str] = []
+    given = given or {}
     for option in NAMING:
-        if (given or {}).get(option) is not None or (option == "method" and options.get("parts") is not None):
+        replaced = given.get("method" if option == "parts" else option) is not None
+        if replaced or (option == "method" and options.get("parts") is not None):
             continue
         value = options.get(option)
         for text in value if isinstance(value, list | tuple) else [value]:
