@@ -293,4 +293,6 @@ def test_damaged_folders_are_the_same_or_say_so_or_are_refused(capsys):
         print(f"\n150 mutations of run folders:\n{mutations.table(counts)}", file=sys.stderr)
     assert failures == []
     for found in counts.values():
-        assert set(found) == {mutations.SAME, mutations.SAID, mutations.REFUSED}
+        assert set(found) <= {mutations.SAME, mutations.SAID, mutations.REFUSED}
+        assert {mutations.SAME, mutations.REFUSED} <= set(found)
+    assert any(found.get(mutations.SAID) for found in counts.values())
