@@ -108,7 +108,7 @@ def assert_drawn(chrome, page, found):
     assert chrome.value("document.querySelectorAll('#sizes path').length") >= len(found["sizes"])
     assert chrome.value("document.querySelectorAll('#samples figure').length") == len(found["sizes"])
     assert chrome.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    assert chrome.value("document.querySelectorAll('#noise').length") == any(found["noise_rate"])
+    assert chrome.value("document.querySelectorAll('#noise').length") == any(found["noise_rate"] or [])
 
 
 @pytest.mark.parametrize(("partition", "noise", "domains"), ENVIRONMENTS, ids=str)
