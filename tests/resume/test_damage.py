@@ -250,7 +250,9 @@ def test_damaged_files_of_a_comparison_end_in_a_sentence(many, capsys):
     for damaged in (text.replace('"accuracy": 0', '"accuracy": 1', 1), "[1]\n" + text, '{"x": 1}\n' + text, "\0" * 50):
         rows.write_text(damaged)
         assert command(["compare", "--resume", "many", "--quiet"]) == 2
-        assert "many/rows.jsonl" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "many/rows.jsonl" in said
+        assert "line 1" in said
     rows.write_bytes(b"\xff" + text.encode())
     assert command(["compare", "--resume", "many", "--quiet"]) == 2
     rows.write_text(text[: text.index("\n") - 20])  # cut short by a kill: the run gives the line again
