@@ -53,7 +53,6 @@ def init(
     from undrift.deploy.init import init as write
     from undrift.deploy.spec import DEPLOY_HINTS
 
-    require_flower()
     deploy_options: dict[str, Any] = {"sites": listed(sites)}
     if evaluate_only:
         deploy_options["evaluate_only"] = listed(evaluate_only)
@@ -70,6 +69,7 @@ def init(
     if unnamed_nodes:
         deploy_options["unnamed_nodes"] = True
     places = Places(**{k: v for k, v in (("address", address), ("superlink", superlink)) if v is not None})
+    require_flower()
     spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models, places)
     for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
