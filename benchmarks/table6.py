@@ -61,12 +61,16 @@ def table(lines: list[Line], model: str) -> str:
     own = [line for line in lines if line["model"] == model]
     rows = [["method", *COSTS, *ALIGNMENT]]
     for line in own:
-        rows.append([line["method"], *(f"{line[name]:.4g}" for name in COSTS), *(f"{line[name]:.4f}" for name in ALIGNMENT)])
+        rows.append(
+            [line["method"], *(f"{line[name]:.4g}" for name in COSTS), *(f"{line[name]:.4f}" for name in ALIGNMENT)]
+        )
     hand = [
         f"{line['method']}: products {line['by_hand'][0]:.4g}, assignments {line['by_hand'][1]:.4g}"
         for line in own if "by_hand" in line
     ]  # fmt: skip
-    return "\n".join([f"{model} on {own[0]['data']}", text_table(rows), "by hand, from the shapes of the layers:", *hand])
+    return "\n".join(
+        [f"{model} on {own[0]['data']}", text_table(rows), "by hand, from the shapes of the layers:", *hand]
+    )
 
 
 def main() -> None:
