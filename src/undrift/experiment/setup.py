@@ -66,7 +66,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
     flat, model_name = network.build_network(options, federation)
     composed = composition(options, parts)
-    chosen = selection.chosen(options.selection, options.cohort, federation.clients)
+    chosen = selection.chosen(options.selection, options.cohort, federation.clients, options.rounds)
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
     plan = make_plan(options, federation, flat, composed, chosen)
@@ -106,6 +106,7 @@ def make_plan(
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
         secret=options.engine == "flower" and any(one.protects for one in composed.parts),
         weight_cap=1.0 if options.weight_cap is None else options.weight_cap,
+        evaluate_on=("own", "global") if options.evaluate_on == "both" else ("own",),
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)
@@ -164,6 +165,7 @@ def build_federation(options: Options) -> Federation:
     return federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
+        standardise=options.standardise,
     )  # fmt: skip
 
 

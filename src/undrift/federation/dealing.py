@@ -52,10 +52,12 @@ def federate(
     unseen: float = 0.0,
     seed: int = 0,
     test_share: float = TEST_SHARE,
+    standardise: str | None = None,
 ) -> Federation:
     """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
     are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
-    find in the data, else 20. `test_share` of the samples is held out if the data have no test part."""
+    find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `standardise` gives
+    other constants than the data set's, "mean/deviation"."""
     shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
     check_given(data, partition, clients, seed, shares)
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
@@ -63,7 +65,8 @@ def federate(
     spec = as_texts(data, partition, clients, noise, domains)
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed)
+    source, record = load_data(data, test_share, seed, standardise)
+    spec |= {} if standardise is None else {"standardise": standardise}
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
@@ -117,12 +120,15 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
-def load_data(data: Any, test_share: float, seed: int) -> tuple[Any, dict[str, Any]]:
+def load_data(data: Any, test_share: float, seed: int, standardise: Any = None) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
+    from undrift.data.dataset import with_constants
     from undrift.data.split import with_test_part
 
     source = data_sets.load(data) if isinstance(data, str) else data
+    if standardise is not None:
+        source = with_constants(source, standardise)
     if len(source.y_test):
         return source, {}
     return with_test_part(source, test_share, seed), {"test_share": test_share}

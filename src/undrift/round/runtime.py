@@ -77,6 +77,11 @@ class Runtime:
         x, y = self.federation.train(client)
         return x.to(self.model.device), y.to(self.model.device)
 
+    def own_test(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A client's own test samples and their labels."""
+        x, y = self.federation.own_test(client)
+        return x.to(self.model.device), y.to(self.model.device)
+
     def network_input(self, x: torch.Tensor) -> torch.Tensor:
         """Samples as the network takes them."""
         return images.network_input(x)

@@ -53,11 +53,16 @@ def needs(name: str) -> tuple[str, ...]:
     return ("features",) if name.startswith("ash") else ()
 
 
+def guarded_in(name: str, features: torch.Tensor | None) -> int:
+    """How many scores of these samples are not the formula's, because a guard acted."""
+    return guarded(features) if name == "ash-s" and features is not None else 0
+
+
 def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
     """The scores of a client's training data under the "received" or "trained" model, from one shared pass."""
     scored = job.scored(role)
     head = job.replica(getattr(job, role)).flat.head if needs(name) else None
-    if name == "ash-s" and scored.features is not None and (changed := guarded(scored.features)):
+    if changed := guarded_in(name, scored.features):
         job.note("guarded", changed)
     with torch.no_grad():
         return named(name)(scored.logits, scored.features, head)
