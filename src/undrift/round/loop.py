@@ -164,6 +164,7 @@ class Loop:
             if diagnostics
             else None
         )
+        self.engine.forget(replies)
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
         found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])
