@@ -70,16 +70,16 @@ class Namespace:
     def lines(self, name: str) -> list[dict[str, Any]]:
         return self.sentences.read_lines(self.folder / f"{name}.jsonl")
 
-    def about(self, name: str) -> str:
-        """Data, scale, rounds and seeds of a preset's results."""
+    def about(self, name: str, column: str | None = None) -> str:
+        """Data, scale, rounds and seeds of a preset's results, or of one column of them."""
         found = self.R(name)
         first = found.lines[0]
         rounds = self.sentences.ranges([line["rounds"] for line in found.lines], 0)
         scale = "at the paper's scale" if first["scale"] == "paper" else "quick scale"
-        return f"{first['options']['data']}, {scale}, {rounds} rounds, {found.seeds()}"
+        return f"{first['options']['data']}, {scale}, {rounds} rounds, {found.seeds(None, column)}"
 
-    def where(self, name: str) -> str:
-        return f"{self.about(name)}: docs/results/{name}.jsonl"
+    def where(self, name: str, column: str | None = None) -> str:
+        return f"{self.about(name, column)}: docs/results/{name}.jsonl"
 
     def study(self, name: str, study: str) -> str:
         """The table of a comparison, as the command prints it."""
@@ -170,12 +170,13 @@ class Namespace:
         if "30 %" not in found.columns:
             return said + "At 30 % it has not been run to its end."
         ours, uniform = (found.mean(row, "30 %") for row in ("FedNolowe", "FedAvg, uniform"))
-        off = abs(float(found.level("FedNolowe", "30 %")) - 91.54)
-        near = "which it may belong to" if off <= 1.5 else "which it is not"
-        gap = found.against("FedNolowe", "FedAvg, uniform", ["30 %"], names=("FedNolowe", "uniform weights"))
+        off, far = (abs(float(found.level("FedNolowe", column)) - 91.54) for column in ("30 %", "10 %"))
+        fits = "so it fits 30 %" if off <= 1.5 < far else "so it fits both" if far <= 1.5 else "so it fits neither"
+        gap = found.against("FedNolowe", "FedAvg, uniform", ["30 %"], names=("FedNolowe", "them"), digits=2)
         return (
             said
-            + f"At 30 % FedNolowe has {ours} and FedAvg under uniform weights {uniform}, {off:.1f} from the printed number, {near}: {gap}."
+            + f"At 30 % ({found.seeds('FedNolowe', '30 %')}) FedNolowe has {ours}, {off:.1f} from the printed number, and at "
+            f"10 % it is {far:.1f} away, {fits}. Uniform weights have {uniform} at 30 %: {gap}."
         )
 
     def limits(self) -> str:
