@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
 FUNCTIONS_AND_CLASSES = {
     "Federation": "undrift.federation.federation",
+    "Columns": "undrift.core.samples",
+    "Ragged": "undrift.core.samples",
+    "Task": "undrift.contract.task",
     "Method": "undrift.contract.compose",
     "Result": "undrift.experiment.result",
     "compare": "undrift.study.compare",
@@ -37,7 +40,7 @@ MODULES = {
     **{name: "undrift.methods" for name in ("combine", "objectives", "personalize", "private", "sampling", "scores",
                                             "server", "upload", "weighting")},
     **{name: "undrift.federation.environment" for name in ("augment", "domains", "faults", "noise")},
-    **{name: "undrift" for name in ("data", "models", "testing")},
+    **{name: "undrift" for name in ("data", "models", "tasks", "testing")},
     "declare": "undrift.contract",
     "partition": "undrift.federation",
     "parts": "undrift.contract",

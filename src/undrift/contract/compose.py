@@ -124,6 +124,8 @@ class Method:
 NEEDS = {
     "effective_steps": "the normalised step count, which has no meaning with adam, a persistent momentum or a method that trains "
     "parts of the model in turn; use --optimizer sgd without --persist-momentum",
+    "labels": "one class per sample, which this task does not have; use another method, or --task classification",
+    "class_logits": "logits of classes, which this task's output is not; use another method",
     "proxy": "a proxy set at the server; add --proxy 0.02",
     "features": "the features that enter the last linear layer, and the model's logits are not the output of one; "
     "let the model return what its last linear layer gives",
