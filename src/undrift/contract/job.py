@@ -30,6 +30,7 @@ class ClientRuntime(Protocol):
 
     @property
     def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
+    def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
     def train(self, client: int) -> tuple[Any, Any]: ...
     def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
@@ -135,12 +136,8 @@ class ClientData:
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:
             logits, features = self.logits(vector, self.x, self.runtime.wants("features"))
-            self._scored[role] = Scored(logits, self.loss(logits, self.y), features)
+            self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
         return self._scored[role]
-
-    def loss(self, logits: torch.Tensor, y: Any) -> torch.Tensor:
-        """The run's loss of every sample."""
-        return self.runtime.loss(logits, samples.aligned(y, logits))
 
     def network(self, vector: torch.Tensor) -> Flat:
         """A network of the client's own for this round, beside the one that trains."""
@@ -221,7 +218,7 @@ class Job:
         x, y = self._data.rows(on)
         if not len(y):
             return float("nan")
-        return self._data.loss(self._data.logits(vector, x)[0], y).double().mean().item()
+        return self._data.runtime.sample_loss(self._data.logits(vector, x)[0], y).double().mean().item()
 
     def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[Any, Any]]:
         """Un-augmented (x, y) batches of the client's training or held-out data, as the network wants them, in an

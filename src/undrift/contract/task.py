@@ -1,9 +1,9 @@
 """The task: what a network's output means, beside the parts of a method.
 
 A task is a frozen dataclass. It says the loss of every sample, how good an output is, which number is the headline, and
-what it provides to parts: "labels" (one class per sample) and "class_logits" (scores of classes, for every sample or for
-every token or pixel of it). A part declares what it `needs`; a run whose task lacks it is refused before round 0.
-`undrift.tasks` has the shipped ones, docs/tutorial.md one of a user.
+what it provides to parts: "labels" (one class per sample), "class_logits" (scores of classes, for every sample or for
+every token or pixel of it) and "errors" (how wrong every sample is, from 0 to 1). A part declares what it `needs`; a run
+whose task lacks it is refused before round 0. `undrift.tasks` has the shipped ones, docs/tutorial.md one of a user.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class Task:
         """One number per sample, with a gradient."""
         raise NotImplementedError
 
+    def mean_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
+        """The mean over the samples, where it has a form of its own."""
+        return self.loss(output, y).mean()
+
     def measure(self, output: torch.Tensor, y: Any) -> dict[str, float]:
         """Metrics by name. What is undefined is left out."""
         return {}
@@ -97,6 +101,10 @@ class Task:
     def count(self, y: Any) -> int:
         """How many outputs the targets ask for, where the data do not say."""
         return 1
+
+    def example(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """Two samples of this shape (channels first) with targets, all 0: to try a network on where no data are."""
+        return torch.zeros(2, *shape), torch.zeros(2, dtype=torch.long)
 
     def targets(self, x: Any, y: Any, who: str) -> Any:
         """Targets as a federation stores them: whole numbers as int64, others as float32. Refused where they are NaN or

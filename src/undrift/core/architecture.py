@@ -54,7 +54,7 @@ def architecture(
         if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
             # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
             # head's own weight refuse such a model.
-            if torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
+            if torch.equal(value.flatten(), logits.flatten()) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

@@ -44,8 +44,11 @@ def option_values(setup: Setup) -> dict[str, Any]:
         values["cohort"] = setup.selection.cohort
     given = setup.options.model
     values["model"] = setup.model_name if given is None or isinstance(given, str) else f"object:{setup.model_name}"
+    values["task"] = task_text(setup.options.task)
     if setup.federation.spec is not None:
-        values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
+        values.update(
+            {k: v for k, v in setup.federation.spec.items() if k in FIELDS and (k != "task" or v is not None)}
+        )
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
         values.update(dict.fromkeys(("partition", "noise", "domains", "proxy")))  # not made from these options
@@ -66,6 +69,19 @@ def part_text(part: Any) -> str:
         with contextlib.suppress(BadRequest):  # a value that text cannot name
             return f"{part.axis}.{text.spell(text.Call(place, (), fields))}"
     return f"{part.axis}.object:{part!r}"
+
+
+def task_text(task: Any) -> Any:
+    """A task as the text that makes it again, or `object:` and its repr."""
+    if task is None or isinstance(task, str):
+        return task
+    if type(task).__module__.startswith("undrift."):
+        return task.spelled
+    if place := address(type(task)):
+        fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task) if field.init}
+        with contextlib.suppress(BadRequest):  # a value that text cannot name
+            return text.spell(text.Call(place, (), fields))
+    return f"object:{task!r}"
 
 
 def value_text(value: Any) -> str:

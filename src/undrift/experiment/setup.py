@@ -152,15 +152,16 @@ def affordable(plan: Plan, epsilon: float) -> int:
 def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method, task: Task) -> frozenset[str]:
     """What a part may need and this run cannot provide."""
     lacks = set()
+    several = network.Trial(flat, federation).logits.dim() > 2  # predictions per sample: no one vector enters the head
     personalize = composed.one("personalize")
     in_turn = personalize is not None and defines(personalize, "update_mask")
     if options.optimizer != "sgd" or options.persist_momentum or in_turn:
         lacks.add("effective_steps")
     if federation.proxy() is None:
         lacks.add("proxy")
-    if flat.layout.head is None:
+    if flat.layout.head is None or several:
         lacks.add("features")
-    return frozenset(lacks | ({"labels", "class_logits"} - set(task.provides)))
+    return frozenset(lacks | ({"labels", "class_logits", "errors"} - set(task.provides)))
 
 
 def federation_notices(federation: Federation) -> list[str]:

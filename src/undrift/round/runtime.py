@@ -50,6 +50,10 @@ class Runtime:
         """The task's metrics, the loss and the user's own; nothing for no sample."""
         return metrics(output, samples.aligned(y, output), self.plan.task, self.loss, self.own_metrics, quick)
 
+    def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
+        """The run's loss of every sample, of targets as a federation stores them."""
+        return self.loss(output, samples.aligned(y, output))
+
     def spare(self, number: int) -> Flat:
         """The network kept under a number: 0 scores, the others are lent to parts for a round."""
         while len(self._spares) <= number:

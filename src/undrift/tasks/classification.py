@@ -27,10 +27,13 @@ class Classification(Task):
     better = "higher"
     title = "Acc"
     percent = True
-    provides = ("labels", "class_logits")
+    provides = ("labels", "class_logits", "errors")
 
     def loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
         return F.cross_entropy(output, y, reduction="none")
+
+    def mean_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
+        return F.cross_entropy(output, y)
 
     def measure(self, output: torch.Tensor, y: Any) -> dict[str, float]:
         """accuracy, macro and weighted F1, balanced accuracy, calibration error, AUROC, and the recall of every class that

@@ -23,6 +23,7 @@ class Multilabel(Task):
     better = "higher"
     title = "F1"
     percent = True
+    provides = ("errors",)
 
     def loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
         return F.binary_cross_entropy_with_logits(output, y, reduction="none").mean(1)
@@ -50,6 +51,9 @@ class Multilabel(Task):
 
     def count(self, y: Any) -> int:
         return int(y.shape[1])
+
+    def example(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        return torch.zeros(2, *shape), torch.zeros(2, self.outputs)
 
     def targets(self, x: Any, y: Any, who: str) -> Any:
         y = super().targets(x, y, who)

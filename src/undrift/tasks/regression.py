@@ -66,6 +66,9 @@ class Regression(Task):
     def count(self, y: Any) -> int:
         return int(y[0].numel()) if len(y) else 1
 
+    def example(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        return torch.zeros(2, *shape), torch.zeros(2, self.outputs) if self.outputs > 1 else torch.zeros(2)
+
     def targets(self, x: Any, y: Any, who: str) -> Any:
         y = super().targets(x, y, who)
         if not isinstance(y, torch.Tensor) or y.dim() not in (1, 2):

@@ -23,7 +23,7 @@ class Segmentation(Task):
     better = "higher"
     title = "IoU"
     percent = True
-    provides = ("class_logits",)
+    provides = ("class_logits", "errors")
 
     def loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
         return self.per_sample(F.cross_entropy(output, y, reduction="none"), y)
@@ -57,6 +57,9 @@ class Segmentation(Task):
 
     def count(self, y: Any) -> int:
         return int(y.max()) + 1
+
+    def example(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        return torch.zeros(2, *shape), torch.zeros(2, *shape[-2:], dtype=torch.long)
 
     def targets(self, x: Any, y: Any, who: str) -> Any:
         """`x` are channels-first images, or images without a channel axis."""

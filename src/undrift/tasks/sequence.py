@@ -25,7 +25,7 @@ class Sequence(Task):
     better = "higher"
     title = "TokAcc"
     percent = True
-    provides = ("class_logits",)
+    provides = ("class_logits", "errors")
     whole_inputs = True
     pad: int = -1  # the target of places that do not count
 
@@ -56,6 +56,9 @@ class Sequence(Task):
 
     def count(self, y: Any) -> int:
         return int((y.values if isinstance(y, Ragged) else y).max()) + 1
+
+    def example(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        return torch.zeros(2, *shape, dtype=torch.long), torch.zeros(2, *shape[:1], dtype=torch.long)
 
     def targets(self, x: Any, y: Any, who: str) -> Any:
         y = whole_numbers(super().targets(x, y, who), who, "tokens")

@@ -167,7 +167,7 @@ def pooled(runtime: Runtime, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         xs.append(x[mine])
         ys.append(y[mine])
     device = runtime.model.device
-    return torch.cat(xs).to(device), torch.cat(ys).to(device)
+    return samples.joined(xs).to(device), samples.joined(ys).to(device)
 
 
 def gradient(
@@ -178,7 +178,7 @@ def gradient(
     part = torch.empty_like(flat.P)
     for at in range(0, len(y), CHUNK):
         place = slice(at, at + CHUNK)
-        loss = runtime.loss(flat(runtime.network_input(x[place])), y[place])
+        loss = runtime.sample_loss(flat(runtime.network_input(x[place])), y[place])
         loss = loss if weights is None else weights[place] * loss
         flat.gradient(loss.sum() / len(y), into=part)
         total += part.cpu()

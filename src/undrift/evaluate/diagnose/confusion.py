@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Confusion(Diagnostic):
     name = "confusion"
+    needs = ("labels",)
 
     def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
         federation = view.runtime.federation

@@ -15,6 +15,8 @@ Other boundaries, since the paper claims that fixed ones do not work: `ratio` (t
 is U), `loss` (ℓ ≤ `level`), `top` (the median loss of the `level` most uncertain). Pacing `linear` (e/E) and `filter`
 (U only) are the paper's ablations. Controls, with the same counts: `order=random` (one random order per round) and
 `order=matched` (a new random subset each epoch: FedAvg with as many steps).
+
+The uncertainty of a sequence or a mask is the mean over its tokens or pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -42,6 +44,8 @@ class FedBSS(Sampling):
     level: float | None = None  # of the other boundaries: 0.7 (ratio), 1.0 (loss), 10 (top)
     pacing: Literal["cosine", "linear", "filter"] = "cosine"
     order: Literal["loss", "random", "matched"] = "loss"
+
+    needs: ClassVar = ("class_logits",)
 
     def validate(self) -> None:
         level = self.level
@@ -82,15 +86,18 @@ class FedBSS(Sampling):
             return None
         survey = job.scored("received")
         loss = torch.where(torch.isfinite(survey.loss), survey.loss.double(), math.inf)
-        p = survey.logits.double().softmax(1)
-        u = torch.where(torch.isfinite(loss), 1 - (p.amax(1) - p.amin(1)), -math.inf)
+        task = job.plan.task
+        p = task.class_logits(survey.logits).double().softmax(-1)
+        away = task.per_sample(1 - (p.amax(-1) - p.amin(-1)), job.targets)
+        u = torch.where(torch.isfinite(loss), away, -math.inf)
         easiest = loss.argsort(stable=True)
         unbiased = self.unbiased(loss, u, easiest, job)
         if unbiased < (least := min(job.n, job.plan.batch)):
             job.note("enlarged_from", unbiased)
             unbiased = least
         job.note("biased", (job.n - unbiased) / job.n)
-        job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
+        if "labels" in task.provides:
+            job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
         job.note("survey", survey_note(loss, u, easiest))
         draw = job.stream("order")
         return (easiest if self.order == "loss" else torch.randperm(job.n, generator=draw)), unbiased, draw

@@ -16,6 +16,10 @@ has v = 0 and therefore the smallest η as well. On the default grid η lies in 
 The paper's eq. 16 prints M where its proof has M². With M the theorem is false at M > 1. It is not known which loss and
 grid the authors used, or whether they measured before or after training. `before` compares all clients under the same
 model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance?
+
+Any loss in [0, M] will do, so other tasks have theirs: jsd and zero_one are means over the tokens of a sequence or the
+pixels of a mask, zero_one of several labels is the share that is wrong, and ce is the task's own loss, clipped at M. A
+regression has neither classes nor errors: give it bound(loss=ce, M=…).
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import torch
 from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Job, Plan, Range, Replies, Server, Tree, Weighting
+from undrift.contract.task import Task
 from undrift.core.errors import BadRequest
 
 DOUBT = math.log(2 / 0.01)  # finite-sample terms hold with probability 0.99
@@ -37,8 +42,8 @@ LEAST = 1e-3  # of M²: the controls 1/mean loss and 1/√v have no lower bound 
 
 @dataclass(frozen=True)
 class Bound(Weighting):
-    loss: Literal["jsd", "zero_one", "ce"] = "jsd"  # ce is clipped at M
-    M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce
+    loss: Literal["jsd", "zero_one", "ce"] = "jsd"  # ce is the task's own, clipped at M
+    M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce of classes
     moment: Literal[1, 2] = 2
     when: Literal["before", "after"] = "before"
     on: Literal["train", "held"] = "train"
@@ -49,6 +54,12 @@ class Bound(Weighting):
     start: Annotated[float | None, Range(least=0, most=1)] = None
     finite: bool = False
     invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta"
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        if self.loss == "ce":
+            return () if self.M is not None else ("class_logits",)
+        return ("class_logits",) if self.loss == "jsd" else ("errors",)
 
     @property
     def uplink(self) -> Declaration:
@@ -67,6 +78,8 @@ class Bound(Weighting):
     def resolve(self, plan: Plan) -> Bound:
         largest = 2 * math.log(plan.classes) if self.loss == "ce" and plan.classes > 1 else 1.0
         start = self.radius / self.points if self.start is None else self.start
+        if self.M is None and "class_logits" in self.needs and "class_logits" in plan.lacks:
+            return replace(self, start=start)  # refused for what it needs
         return replace(self, M=largest if self.M is None else self.M, start=start)
 
     def hold_out(self, job: Job) -> torch.Tensor:
@@ -92,9 +105,8 @@ class Bound(Weighting):
 
     def spread(self, job: Job, role: str) -> float:
         """The number whose inverse is this client's weight: η, or that of a control."""
-        logits, y = self.outputs(job, role)
         M = 1.0 if self.M is None else self.M
-        L = LOSS[self.loss](logits.double(), y).clamp(max=M)
+        L = self.losses(job, role).clamp(max=M)
         M2 = M**self.moment
         X = L**self.moment
         m, v = X.mean().item(), X.var().item() if len(X) > 1 else 0.0
@@ -117,15 +129,14 @@ class Bound(Weighting):
         r = self.grid() ** 2
         return M2 * (r * (2 - r)).sum().item(), M2 * self.points  # v = 0, whatever m is; every u − l is at most M²
 
-    def outputs(self, job: Job, role: str) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.on == "train":
-            return job.scored(role).logits, job.labels
-        replica = job.replica(getattr(job, role))
-        pairs = [(replica(x)[0], y) for x, y in job.batches("held", on="held")]
-        if not pairs:  # a client of one sample holds nothing out
-            return job.scored(role).logits, job.labels
-        logits, labels = zip(*pairs)
-        return torch.cat(logits), torch.cat(labels)
+    def losses(self, job: Job, role: str) -> torch.Tensor:
+        """L of every sample. A client of one sample holds nothing out: then of its training data."""
+        loss, task = LOSS[self.loss], job.plan.task
+        if self.on == "held":
+            replica = job.replica(getattr(job, role))
+            if batches := [loss(task, replica(x)[0].double(), y) for x, y in job.batches("held", on="held")]:
+                return torch.cat(batches)
+        return loss(task, job.scored(role).logits.double(), job.targets)
 
     def grid(self) -> torch.Tensor:
         start = self.radius / self.points if self.start is None else self.start
@@ -169,7 +180,13 @@ def eta(m: float, v: float, M2: float, deltas: torch.Tensor, n: int | None = Non
 
 def jsd(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Jensen–Shannon divergence (base 2) between softmax and one-hot label; it depends on p_y alone."""
-    return jsd_of(logits.softmax(1).gather(1, y[:, None])[:, 0])
+    return jsd_of(logits.softmax(-1).gather(-1, y[..., None])[..., 0])
+
+
+def of_classes(task: Task, output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """`jsd`, the mean over a sample's tokens or pixels. Where there is no token, any class will do."""
+    logits = task.class_logits(output)
+    return task.per_sample(jsd(logits, y.clamp(0, logits.size(-1) - 1)), y)
 
 
 def jsd_of(p: torch.Tensor) -> torch.Tensor:
@@ -177,12 +194,14 @@ def jsd_of(p: torch.Tensor) -> torch.Tensor:
     return (1 + both / (2 * math.log(2))).clamp(0.0, 1.0)
 
 
-def zero_one(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return (logits.argmax(1) != y).double()
+def zero_one(task: Task, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    error = task.error(logits, y)
+    assert error is not None  # the part needs "errors"
+    return error.double()
 
 
-def cross_entropy(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(logits, y, reduction="none")
+def own_loss(task: Task, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return task.loss(logits, y)
 
 
-LOSS = {"jsd": jsd, "zero_one": zero_one, "ce": cross_entropy}
+LOSS = {"jsd": of_classes, "zero_one": zero_one, "ce": own_loss}

@@ -11,7 +11,8 @@ permuted and reversed φ are its controls.
 The trap: φ/Σφ of negative scores is reversed (always with GEN), and mixed signs explode. `norm_phi=auto` divides by the
 sum if all φ are positive. Otherwise it first adds the score's own fixed bound (GEN) or takes softplus (the others). It
 never subtracts the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. `sum` is the released
-code, which also scores *augmented* inputs. Here they are not augmented.
+code, which also scores *augmented* inputs. Here they are not augmented. The score of a sequence or a mask is the mean
+over its tokens or pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
