@@ -128,8 +128,8 @@ NEEDS = {
     "class_logits": "logits of classes, which this task's output is not; use another method",
     "errors": "predictions that are right or wrong, which this task's are not; use another method",
     "proxy": "a proxy set at the server; add --proxy 0.02",
-    "features": "the features that enter the last linear layer, one vector per sample, and the model's logits are not the "
-    "output of one; let the model return what its last linear layer gives",
+    "features": "the features that enter the last linear layer, one vector per sample, and the model has none: its output is "
+    "not that of a linear layer, or it has several per sample; use another method",
 }
 
 

@@ -65,6 +65,7 @@ class Ragged:
         return int(self.lengths.max()) if len(self) else 0
 
     def __getitem__(self, rows: Any) -> Ragged:
+        rows = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         places = torch.arange(len(self), device=self.offsets.device)[rows]
         starts, lengths = self.offsets[places], self.lengths[places]
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -214,15 +215,15 @@ def from_arrays(name: str, arrays: Mapping[str, np.ndarray]) -> Any:
     if name + OFFSETS in arrays:
         if name + PAD not in arrays or name not in arrays:
             raise BadRequest(f"{name}{OFFSETS} makes sequences of {name}; give {name} and {name}{PAD} too")
-        return Ragged(
-            np.asarray(arrays[name]), np.asarray(arrays[name + PAD]).item(), np.asarray(arrays[name + OFFSETS])
-        )
+        return Ragged(np.array(arrays[name]), np.array(arrays[name + PAD]).item(), np.array(arrays[name + OFFSETS]))
     if name in arrays:
         return arrays[name]
     columns = [key for key in arrays if key.startswith(f"{name}.") and not key.endswith((OFFSETS, PAD))]
     if not columns:
         return None
-    return Columns({key.removeprefix(f"{name}."): from_arrays(key, arrays) for key in columns})
+    # Copies: what is mapped from a file is read-only.
+    found = {key.removeprefix(f"{name}."): from_arrays(key, arrays) for key in columns}
+    return Columns({key: value if isinstance(value, Ragged) else np.array(value) for key, value in found.items()})
 
 
 def to_arrays(name: str, x: Any) -> dict[str, np.ndarray]:

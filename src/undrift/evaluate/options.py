@@ -52,6 +52,11 @@ def diagnostics(given: Any, runtime: Runtime) -> tuple[Diagnostic, ...]:
             raise BadRequest(
                 f"the diagnostic {one.name} looks at the global model, and with private entries none exists"
             )
+        task = runtime.plan.task
+        if "labels" in one.needs and "labels" not in task.provides:
+            raise BadRequest(
+                f"the diagnostic {one.name} needs one class per sample, which {task.name} does not have; leave it out"
+            )
         one.check(runtime)
     return tuple(found)
 

@@ -103,7 +103,7 @@ class Options:
     diagnose: Texts | None = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
                            "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Text | None = option(None, "data set for out-of-distribution detection")
-    stop_at: Annotated[float, Gt(0), Le(1)] | None = option(None, "stop when the validation accuracy reaches this")
+    stop_at: Positive | None = option(None, "stop when the headline (accuracy) on validation data reaches this")
     engine: Literal["auto", "inline", "processes", "ray", "flower"] = option(
         "auto", "where clients train: auto, inline, processes, ray"
     )

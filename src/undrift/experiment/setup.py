@@ -84,6 +84,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         if problem.level == "error":
             raise BadRequest(problem.sentence)
         notices.append(problem.sentence)
+    if options.stop_at is not None and task.percent and options.stop_at > 1:
+        raise BadRequest(f"--stop-at must be a number above 0 and at most 1, a share, not {options.stop_at:g}")
     trial = network.Trial(flat, federation)
     network.try_task(task, trial)
     runtime = Runtime(

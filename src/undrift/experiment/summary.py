@@ -108,7 +108,7 @@ def global_stage(record: Record) -> dict[str, Any] | None:
         "AND round=(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global') ORDER BY data",
         (headline.name,),
     )
-    if stage:
+    if recall or "accuracy" in stage:
         stage["recall"] = recall
     if domains:
         stage["domains"] = {data.removeprefix("domain:"): clean(value) for data, value in domains}

@@ -68,7 +68,7 @@ def federate(
     spec = as_texts(data, partition, clients, noise, domains)
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed, "task": task_text(task)}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed)
+    source, record = load_data(data, test_share, seed, task)
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
@@ -129,12 +129,12 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
-def load_data(data: Any, test_share: float, seed: int) -> tuple[Any, dict[str, Any]]:
+def load_data(data: Any, test_share: float, seed: int, task: Any = None) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
     from undrift.data.split import with_test_part
 
-    source = data_sets.load(data) if isinstance(data, str) else data
+    source = data_sets.load(data, task=task) if isinstance(data, str) else data
     if len(source.y_test):
         return source, {}
     return with_test_part(source, test_share, seed), {"test_share": test_share}

@@ -14,6 +14,7 @@ import torch
 from undrift.contract.context import Plan
 from undrift.contract.job import CHUNK
 from undrift.core.errors import RunFailed
+from undrift.core.samples import joined
 from undrift.core.streams import numpy_stream
 from undrift.round.orders import Order, Reply
 from undrift.store.record import Metric, Note
@@ -90,6 +91,7 @@ class Diagnostic:
     """Neutral hooks; a diagnostic is final."""
 
     name = ""
+    needs: tuple[str, ...] = ()  # of the task, as a part's
     at_the_end = False  # only after the last round
     counts_the_server = False  # wants to know `RoundView.server_work`, which slows the server down
 
@@ -167,7 +169,7 @@ def pooled(runtime: Runtime, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         xs.append(x[mine])
         ys.append(y[mine])
     device = runtime.model.device
-    return samples.joined(xs).to(device), samples.joined(ys).to(device)
+    return joined(xs).to(device), joined(ys).to(device)
 
 
 def gradient(
