@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from undrift import tasks
     from undrift.contract.compose import Method
+    from undrift.contract.task import Task
+    from undrift.core.samples import Columns, Ragged
     from undrift.experiment.result import Result
     from undrift.experiment.resume import load, resume
     from undrift.experiment.runner import run
@@ -47,8 +50,9 @@ MODULES = {
     "selection": "undrift.round",
 }  # fmt: skip
 __all__ = [
-    "Federation", "Method", "Result", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
-    "personalize", "private", "resume", "run", "sampling", "selection", "server", "upload", "weighting",
+    "Columns", "Federation", "Method", "Ragged", "Result", "Task",
+    "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
+    "personalize", "private", "resume", "run", "sampling", "selection", "server", "tasks", "upload", "weighting",
 ]  # fmt: skip
 
 
