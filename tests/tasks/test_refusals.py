@@ -37,7 +37,11 @@ def refused(call) -> str:
             ["pads its targets with -9", "sequence(pad=-9)"],
         ),
         ("sequence", (X.long(), X), ["whole numbers", "tokens"]),
-        ("sequence(pad=1)", (torch.ones(4, 3).long() * 2, torch.ones(4, 3).long() * 2), ["pad value 1", "is a token"]),
+        (
+            "sequence(pad=1)",
+            (X.long(), torch.tensor([[2, 1, 1], [2, 1, 3]] * 5)),
+            ["pad value 1 is a token", "sample 1"],
+        ),
         ("multilabel", (X, torch.full((10, 2), 2)), ["not 0 or 1"]),
         ("segmentation", (PICTURES, torch.zeros(10, 3, 4).long()), ["4×4 pixels", "3×4", "one size"]),
         ("segmentation", (PICTURES, torch.zeros(10).long()), ["one class per pixel"]),

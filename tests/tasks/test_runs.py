@@ -118,3 +118,14 @@ def test_an_npz_of_sequences_and_of_numbers(tmp_path, monkeypatch):
     assert prices.task.name == "regression"
     assert prices.y.dtype == torch.float32
     assert prices.x.mean().abs() < 0.3  # standardised
+
+
+def test_run_toml_names_the_task_of_the_data(tmp_path):
+    result = run("regression", "fedavg", out=tmp_path / "run", rounds=1)
+    written = (tmp_path / "run" / "run.toml").read_text()
+    assert 'task = "regression(outputs=1, loss=mse, center=0.0, scale=1.0)"' in written
+    assert (
+        "task"
+        not in (run("classification", "fedavg", out=tmp_path / "other", rounds=1).folder / "run.toml").read_text()
+    )
+    assert result.setup.plan.task.outputs == 1

@@ -29,7 +29,7 @@ from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 from undrift.study.verdict import Looks
 
 PROXY = 0.02
-MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # of all runs in one table
+MUST_AGREE = ("data", "partition", "clients", "noise", "domains", "task")  # of all runs in one table
 
 
 @dataclass(frozen=True)

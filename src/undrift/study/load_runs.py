@@ -73,6 +73,12 @@ def load_runs(folders: Sequence[str | Path]) -> list[LoadedRun]:
                     f"runs on different data do not belong in one table: {key} is {a} in {runs[0].folder} "
                     f"and {b} in {run.folder}; report them separately"
                 )
+        names = [one.row["headline"]["name"] for one in (runs[0], run)]
+        if names[0] != names[1]:
+            raise BadRequest(
+                f"runs of different tasks do not belong in one table: {runs[0].folder} is ranked by {names[0]} and "
+                f"{run.folder} by {names[1]}; report them separately"
+            )
     return with_distinct_labels(runs, {key for folder in set(places.values()) for key in searched(folder)})
 
 

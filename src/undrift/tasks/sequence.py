@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from undrift.contract.task import Task
 from undrift.core.errors import BadRequest
-from undrift.core.samples import Ragged
+from undrift.core.samples import Columns, Ragged
 from undrift.tasks._shared import outputs_misfit, whole_numbers
 
 
@@ -67,13 +67,9 @@ class Sequence(Task):
                 raise BadRequest(
                     f"{who} pads its targets with {y.pad:g}, and the task ignores {self.pad}; say sequence(pad={y.pad:g})"
                 )
-            inputs = [
-                one
-                for one in ([x] if not hasattr(x, "items") else [v for _, v in x.items()])
-                if isinstance(one, Ragged)
-            ]
-            for one in inputs:
-                if not torch.equal(one.lengths, y.lengths):
+            columns = [column for _, column in x.items()] if isinstance(x, Columns) else [x]
+            for one in columns:
+                if isinstance(one, Ragged) and not torch.equal(one.lengths, y.lengths):
                     place = int((one.lengths != y.lengths).nonzero()[0])
                     raise BadRequest(
                         f"sequence {place} of {who} has {int(one.lengths[place])} tokens and {int(y.lengths[place])} "
@@ -92,8 +88,16 @@ class Sequence(Task):
                 f"tokens must lie in 0…{self.outputs - 1}, or be {self.pad} where there is none; {who} has "
                 f"{int(tokens.min())} to {int(tokens.max())}"
             )
-        if 0 <= self.pad < self.outputs and isinstance(y, torch.Tensor) and bool((tokens != self.pad).all()):
-            raise BadRequest(f"the pad value {self.pad} of the task is a token; choose one that is none, such as -1")
+        if self.pad >= 0 and isinstance(y, torch.Tensor) and bool(inside := self.padded_inside(y)):
+            raise BadRequest(
+                f"the pad value {self.pad} is a token: sample {inside[0]} of {who} has it before others; choose a value that is "
+                "none, such as sequence(pad=-1)"
+            )
+
+    def padded_inside(self, y: torch.Tensor) -> list[int]:
+        """The samples in which a token follows the pad value."""
+        empty = y == self.pad
+        return (empty[:, :-1] & ~empty[:, 1:]).any(1).nonzero().flatten().tolist()
 
     def misfit(self, output: torch.Tensor, y: Any, data: str) -> str:
         wanted = (len(y), y.size(1) if isinstance(y, torch.Tensor) else y.longest, self.outputs)

@@ -112,11 +112,21 @@ def problem(task: str) -> Federation:
     return federation
 
 
+def network_for(method: str, task: str) -> Callable[[], nn.Module]:
+    """The network of a task. FedMA matches units along a chain of layers, which a norm over all of them interrupts."""
+    make = PROBLEMS[task][1]
+    if method != "fedma":
+        return make
+    return lambda: nn.Sequential(
+        *(one for one in make().children() if not isinstance(one, (nn.LayerNorm, nn.GroupNorm)))
+    )
+
+
 def outcome(method: str, task: str, **more: Any) -> str:
     """Either "yes", "yes, as …" with the parameters it needs there, or the sentence that refuses the method."""
     federation, text = problem(task), VARIANTS.get((method, task)) or VARIANTS.get(method, method)
     try:
-        result = run(text, federation, model=PROBLEMS[task][1], **{**SETTINGS, **more})
+        result = run(text, federation, model=network_for(method, task), **{**SETTINGS, **more})
     except BadRequest as refused:
         return str(refused)
     runtime, headline = result.setup.runtime, federation.task.shown
