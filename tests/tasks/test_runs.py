@@ -74,7 +74,7 @@ def test_a_network_takes_columns_by_name():
 
     federation = ud.Federation.from_clients([client(seed) for seed in range(3)])
     inline, shared = (
-        ud.run("fedavg+dpsgd(noise=0.5)", federation, model=Two, engine=engine, workers=2, **SETTINGS, out=False)
+        ud.run("scaffold+apfl", federation, model=Two, engine=engine, workers=2, **SETTINGS, out=False)
         for engine in ("inline", "processes")
     )
     assert isinstance(federation.x, Columns)

@@ -54,7 +54,8 @@ class Ragged:
 
     @property
     def lengths(self) -> torch.Tensor:
-        return self.offsets.diff()
+        found: torch.Tensor = self.offsets.diff()
+        return found
 
     @property
     def dtype(self) -> torch.dtype:
@@ -203,8 +204,8 @@ def joined(pieces: Sequence[Any]) -> Any:
 
 def stacked_outputs(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """Outputs of several batches as one tensor. Those of sequences are filled up with zeros, which targets pad too."""
-    longest = max((output.shape[1:] for output in outputs), default=())
-    if any(output.shape[1:] != longest for output in outputs):
+    longest = max((tuple(output.shape[1:]) for output in outputs), default=(0,))
+    if any(tuple(output.shape[1:]) != longest for output in outputs):
         outputs = [torch.cat([o, o.new_zeros(len(o), longest[0] - o.size(1), *o.shape[2:])], dim=1) for o in outputs]
     return torch.cat(list(outputs))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undrift.core import samples
 from undrift.core.errors import LABELS, BadRequest
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ class DataSet:
 
     def check_task(self) -> None:
         """Refuse samples and targets that the task does not take."""
+        from undrift.core import samples
+
         task = self.as_task
         for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             if len(y):
@@ -95,6 +96,10 @@ class DataSet:
     @property
     def shape(self) -> Any:
         """The shape of one sample; of columns one shape by name."""
+        if isinstance(self.x_train, np.ndarray):
+            return tuple(self.x_train.shape[1:])
+        from undrift.core import samples
+
         return samples.shape(self.x_train)
 
     def scaled(self, x: np.ndarray) -> torch.Tensor:
@@ -104,6 +109,8 @@ class DataSet:
     def standardised(self, x: Any) -> Any:
         """A float32 copy of (x − mean)/std. Arrays are scaled first, a tensor must already be in 0…1. Without moments
         the inputs as they are."""
+        from undrift.core import samples
+
         return standardised(x, self.mean, self.std) if self.mean else samples.as_given(x)
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from undrift import tasks
-from undrift.core import samples
 from undrift.core.errors import BadRequest
 from undrift.data.cache import Arrays, cached
 from undrift.data.dataset import DataSet, assembled, measured
@@ -39,8 +37,11 @@ def own_npz(path: Path, task: Any = None) -> DataSet:
 
 def npz_of_task(path: Path, task: Any) -> DataSet:
     """The samples of an .npz for a task other than classification."""
+    from undrift import tasks
+    from undrift.core import samples
+
     arrays = cached(path.stem, [path], partial(_with_split, path), "task")
-    found = tasks.read(task if task is not None else str(arrays["task"]))
+    found = tasks.read(task if task is not None else str(arrays["task"].reshape(-1)[0]))
     parts = {name: samples.from_arrays(name, arrays) for name in ("x_train", "y_train", "x_test", "y_test")}
     for name in ("x_train", "y_train"):
         if parts[name] is None:
@@ -53,7 +54,9 @@ def npz_of_task(path: Path, task: Any) -> DataSet:
     named = arrays["classes"].tolist() if "classes" in arrays else range(found.outputs or found.count(y))
     measure = isinstance(x, np.ndarray) and not (found.whole_inputs and x.dtype.kind in "iu") and x.ndim in (2, 4)
     mean, std = measured(x) if measure else ((), ())
-    groups = {key: value for kind in ("client", "domain") for key, value in _groups(kind, dict(arrays), path).items()}
+    groups: dict[str, Any] = {
+        key: value for kind in ("client", "domain") for key, value in _groups(kind, dict(arrays), path).items()
+    }
     for kind in ("clients", "domains"):
         groups |= {kind: tuple(map(str, groups[kind].tolist()))} if kind in groups else {}
     return DataSet(

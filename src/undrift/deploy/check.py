@@ -53,7 +53,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         )
     federation = setup.federation
     labels = federation.task.labels(federation.y)
-    counts = [] if labels is None else np.bincount(labels.numpy(), minlength=len(spec.labels))
+    counts: Any = [] if labels is None else np.bincount(labels.numpy(), minlength=len(spec.labels))
     role = ", only evaluates" if name in spec.evaluate_only else ""
     return {
         "site": f"{name}, number {spec.number(name)} of {len(spec.all_sites)}{role}",

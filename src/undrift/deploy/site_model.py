@@ -43,11 +43,11 @@ class SiteFile:
     seed: Seed = setting(..., "seed of the run")
     shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
     labels: Annotated[list[str], MinLen(1)] = setting(..., "names of the classes, or of the other outputs")
-    task: Name | None = setting(None, "what the network predicts; without the key: classes")
     private: list[str] = setting(..., "entries of the network that never left the site")
     personal: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
         ..., "the personal model: `file` and `weight` of each member"
     )
+    task: Name | None = setting(None, "what the network predicts; without the key: classes")
 
 
 class SiteModel:

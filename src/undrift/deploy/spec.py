@@ -38,8 +38,8 @@ class DeployTable:
     """The table `[deploy]` of a deployment's run.toml."""
 
     sites: list[Name] = setting(..., "the sites that train; they are numbered in this order")
-    labels: list[str] = setting([], "names of the classes 0, 1, 2, …; of a task without classes not needed")
     shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
+    labels: list[str] = setting([], "names of the classes 0, 1, 2, …; of a task without classes not needed")
     evaluate_only: list[Name] = setting([], "sites that evaluate and never train")
     quorum: Annotated[float, Gt(0), Le(1)] | Count = setting(
         0.5, "how many of a round's sites must reply: a share with a decimal point, or a number"
@@ -186,6 +186,7 @@ def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path:
     values = check(DeployTable, deploy_table, f"{path}: [deploy]")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     table = {name: value for name, value in table.items() if name not in ("data", "partition", "clients", "engine")}
+    values.setdefault("labels", ())
     parts = table.pop("parts", None)
     if parts is not None and any(".object:" in part for part in parts):
         parts = None  # a user's own parts: the method is imported by its name

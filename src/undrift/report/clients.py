@@ -75,7 +75,7 @@ def trade_off(runs: Sequence[tuple[str, Query]], stage: str, means: bool = False
     return fig
 
 
-def last_values(query: Query, stage: str, data: str, metric: str) -> dict[int, float]:
+def last_values(query: Query, stage: str, data: str, metric: str = "accuracy") -> dict[int, float]:
     """The values of the clients at the last evaluated round, by client."""
     values = curve(query, stage, data, metric)
     if not len(values):

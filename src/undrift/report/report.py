@@ -41,8 +41,8 @@ def heading(runs: Sequence[LoadedRun]) -> str:
     options = runs[0].options
     methods = list(dict.fromkeys(run.label for run in runs))
     name = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
-    noise = f", {options['noise']}" if options.get("noise") else ""
-    return f"{name} on {options['data']}: {options['clients']} clients, {options['partition']}{noise}"
+    dealt = "".join(f", {options[name]}" for name in ("partition", "noise") if options.get(name))
+    return f"{name} on {options['data']}: {options['clients']} clients{dealt}"
 
 
 def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | None = None) -> list[page.Section]:
