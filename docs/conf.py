@@ -34,6 +34,7 @@ CONTENTS = {
         "tutorial-2",
         "generated/examples",
         "data",
+        "tasks",
         "evaluation",
         "comparing",
         "methods",

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from undrift.core.errors import BadRequest
+from undrift.core.samples import mapped
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 def architecture(
-    module: nn.Module, sample: torch.Tensor
+    module: nn.Module, sample: Any
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
     """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
     batch of one sample would leave BatchNorm with a single value per channel."""
@@ -35,7 +36,8 @@ def architecture(
     module.eval()
     try:
         with torch.no_grad():
-            out = module(torch.nan_to_num(sample))  # NaN equals nothing, and no head would be found
+            sample = mapped(sample, torch.nan_to_num)  # NaN equals nothing, and no head would be found
+            out = module(sample) if isinstance(sample, torch.Tensor) else module(**sample)
     finally:
         for handle in handles:
             handle.remove()
@@ -52,7 +54,7 @@ def architecture(
         if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
             # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
             # head's own weight refuse such a model.
-            if torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
+            if torch.equal(value.flatten(), logits.flatten()) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

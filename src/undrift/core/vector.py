@@ -95,7 +95,7 @@ class Layout:
 class Flat:
     """A module whose parameters and floating buffers are views into `vector`."""
 
-    def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, sample: Any, device: torch.device | str = "cpu") -> None:
         others = other_floats(module)
         self.module = (module.float() if others else module).to(device)
         self._scratch = scratch_buffers(self.module)
@@ -157,8 +157,8 @@ class Flat:
     def integers(self) -> Integers:
         return {name: value.detach().clone().cpu() for name, value in self._integers.items()}
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.module(x)
+    def __call__(self, x: Any) -> torch.Tensor:
+        out = self.module(x) if isinstance(x, torch.Tensor) else self.module(**x)  # columns by name
         return out if isinstance(out, torch.Tensor) else out.logits
 
     def gradients(self, loss: torch.Tensor) -> list[torch.Tensor]:

@@ -68,11 +68,11 @@ def available(name: str) -> bool:
     return name == "digits" or locate(name, about(name).files) is not None
 
 
-def load(name: str, folder: Path | None = None, *, size: int | None = None) -> DataSet:
+def load(name: str, folder: Path | None = None, *, size: int | None = None, task: Any = None) -> DataSet:
     """Load the data set of this name, or the user's own data from a path.
 
     `folder` is where its files are (no other place is searched then). `size` is the side to which images are resized.
-    It applies to image folders and DomainNet.
+    It applies to image folders and DomainNet. `task` says what y of an .npz is, if it is no class.
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise BadRequest(f"size must be a whole number of pixels of at least 1, not {size!r}")
@@ -82,7 +82,7 @@ def load(name: str, folder: Path | None = None, *, size: int | None = None) -> D
         return assembled(name, _read(name, folder, size), entry.licence, entry.source, entry.note)
     path = (folder / name) if folder is not None else Path(name).expanduser()
     if path.suffix == ".npz":
-        return own_npz(path)
+        return own_npz(path, task)
     if path.is_dir() or len(path.parts) > 1:
         return own_folder(path, size)
     raise unknown("data set", name, names())

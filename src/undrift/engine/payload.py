@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from undrift.core.samples import mapped
 from undrift.core.vector import Flat
 from undrift.round.runtime import Runtime
 
@@ -28,7 +29,7 @@ def runtime_payload(runtime: Runtime) -> dict[str, Any]:
         "plan": runtime.plan,
         "federation": runtime.federation,
         "module": module,
-        "sample": runtime.network_input(rows).clone(),
+        "sample": mapped(runtime.network_input(rows), torch.clone),
         "initial": runtime.initial.cpu(),
         "loss": runtime.loss,
         "augment": runtime.augment,

@@ -50,12 +50,12 @@ def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: I
     return metrics | {"own": runtime.measure(mixed_logits(runtime, mixture, integers, own_x), labels)}
 
 
-def global_metrics(runtime: Runtime, logits: torch.Tensor, ranks: bool = True) -> Metrics:
+def global_metrics(runtime: Runtime, logits: torch.Tensor, quick: bool = False) -> Metrics:
     """Metrics of logits on the whole test set, and on every domain of it by itself."""
     y = runtime.federation.evaluation_set("global")[1]
     domains = {f"domain:{name}": torch.from_numpy(rows) for name, rows in runtime.federation.domains.items()}
-    return {"global": runtime.measure(logits, y, ranks)} | {
-        data: runtime.measure(logits[rows], y[rows], ranks) for data, rows in domains.items() if len(rows)
+    return {"global": runtime.measure(logits, y, quick)} | {
+        data: runtime.measure(logits[rows], y[rows], quick) for data, rows in domains.items() if len(rows)
     }
 
 
@@ -82,7 +82,7 @@ def fine_tuned(runtime: Runtime, order: Order) -> Reply:
     return reply
 
 
-def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: torch.Tensor) -> torch.Tensor:
+def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: Any) -> torch.Tensor:
     """A mixture of outputs: Σ weight · logits. The client has trained, so its network is free for the passes."""
     flat, total = runtime.model, None
     for weight, vector in mixture:

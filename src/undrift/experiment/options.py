@@ -72,7 +72,12 @@ class Options:
     clip: Positive | None = option(None, "clip the local gradient to this norm")
     persist_momentum: bool = option(False, "clients keep their momentum between rounds")
     augment: Texts | None = option(None, "augmentation of training images, as in crop+flip")
-    loss: Text | None = option(None, "loss: package:function of (logits, y), one number per sample [cross-entropy]")
+    task: Text | None = option(
+        None,
+        "what the network predicts: classification, sequence, regression, multilabel, segmentation, or package:task "
+        "[that of the data]",
+    )
+    loss: Text | None = option(None, "loss: package:function of (output, y), one number per sample [the task's]")
     init: Text | None = option(None, "start from this state dict (.safetensors)")
     sampling: Text | None = option(None, "sampling part, as in --sampling flood")
     objective: Text | None = option(None, "objective part")
@@ -107,7 +112,7 @@ class Options:
     diagnose: Texts | None = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
                            "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Text | None = option(None, "data set for out-of-distribution detection")
-    stop_at: Annotated[float, Gt(0), Le(1)] | None = option(None, "stop when the validation accuracy reaches this")
+    stop_at: Positive | None = option(None, "stop when the headline (accuracy) on validation data reaches this")
     engine: Literal["auto", "inline", "processes", "ray", "flower"] = option(
         "auto", "where clients train: auto, inline, processes, ray"
     )

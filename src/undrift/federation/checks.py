@@ -66,6 +66,21 @@ def check_noise(noises: Sequence[Any]) -> None:
             raise BadRequest(f"noise is a text such as {hint}, or an object of ud.noise, not {noise!r}")
 
 
+def refuse_labels(rule: Any, noises: Sequence[Any], task: Any) -> None:
+    """Refuse a partition or a noise that works on classes, for a task without them."""
+    from undrift.federation import partition as partitions
+
+    ours = {getattr(partitions, name): name for name in partitions.__all__}
+    if type(rule) in ours and getattr(rule, "needs_labels", True):
+        others = [name for kind, name in ours.items() if not getattr(kind, "needs_labels", True)]
+        raise BadRequest(
+            f"the partition {ours[type(rule)]} deals by classes, and {task.name} has none; use target_skew, or one of "
+            f"{', '.join(others)}"
+        )
+    for noise in noises:
+        raise BadRequest(f"the noise {name_of(noise)} changes classes, and {task.name} has none; leave it out")
+
+
 def deal(rule: Any, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None) -> Any:
     """The shards that a partition returns, checked: one array of row numbers per client."""
     name = name_of(rule)

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from undrift import tasks
+from undrift.contract.task import Task
+from undrift.core import samples
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.core.user_code import user_function
@@ -22,15 +25,15 @@ TEST_SHARE = 0.2
 
 Plain = str | int | float | None  # what run.toml can hold
 Groups = tuple[np.ndarray | None, np.ndarray | None]  # group ids of the training and the test samples
-Inputs = tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray]]
+Inputs = tuple[Any, Any, dict[str, np.ndarray]]
 
 
 @dataclass
 class Deal:
-    """The labels, the server's proxy rows, and every client's training rows, test slice and label permutation."""
+    """The targets, the server's proxy rows, and every client's training rows, test slice and label permutation."""
 
-    clean: np.ndarray  # labels before noise
-    noisy: np.ndarray
+    clean: Any  # targets before noise: labels (an array), or what the task takes
+    noisy: Any
     proxy_rows: np.ndarray
     shards: Sequence[np.ndarray]
     lazy: bool  # rows are computed on demand (`resample`), and clients may share samples
@@ -53,31 +56,33 @@ def federate(
     seed: int = 0,
     test_share: float = TEST_SHARE,
     standardise: str | None = None,
+    task: Any = None,
 ) -> Federation:
-    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
+    """Deal a data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
     are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
     find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `standardise` gives
-    other constants than the data set's, "mean/deviation"."""
+    other constants than the data set's, "mean/deviation". `task` is a task or its text; without one it is that of the data."""
     shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
     check_given(data, partition, clients, seed, shares)
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
     clients = None if clients is None else int(clients)
     spec = as_texts(data, partition, clients, noise, domains)
-    spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}
+    spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed, "task": task_text(task)}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed, standardise)
+    source, record = load_data(data, test_share, seed, task, standardise)
     spec |= {} if standardise is None else {"standardise": standardise}
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
     groups = groups_of(source, getattr(rule, "follows_groups", ""), skew)
     spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
-    deal = deal_samples(source, rule, noises, clients, groups, proxy, seed)
+    kind = source.as_task if task is None else tasks.read(task).with_outputs(len(source.classes))
+    deal = deal_samples(source, rule, noises, clients, groups, proxy, seed, kind)
     deal.record = record | deal.record
     deal.names = client_names(deal, groups[0], source, skew)
     inputs = inputs_of(source, skew, deal)
     deal, newcomers = hold_out_clients(deal, unseen, seed)
-    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers)
+    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers, kind)
 
 
 # ---- reading the arguments -----------------------------------------------------------------------------------
@@ -105,6 +110,12 @@ def as_text(value: Any, module: Any) -> Any:
     return text.spell(value) if type(value) in exported else value
 
 
+def task_text(task: Any) -> Any:
+    """A shipped task as its text. Any other value unchanged."""
+    shipped = isinstance(task, Task) and type(task).__module__.startswith("undrift.")
+    return task.spelled if shipped else task
+
+
 def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     """The partition and the list of noises as objects."""
     from undrift.core import text
@@ -120,13 +131,15 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
-def load_data(data: Any, test_share: float, seed: int, standardise: Any = None) -> tuple[Any, dict[str, Any]]:
+def load_data(
+    data: Any, test_share: float, seed: int, task: Any = None, standardise: Any = None
+) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
     from undrift.data.dataset import with_constants
     from undrift.data.split import with_test_part
 
-    source = data_sets.load(data) if isinstance(data, str) else data
+    source = data_sets.load(data, task=task) if isinstance(data, str) else data
     if standardise is not None:
         source = with_constants(source, standardise)
     if len(source.y_test):
@@ -155,11 +168,13 @@ def groups_of(source: Any, follows: str, skew: Any) -> Groups:
 
 
 def deal_samples(
-    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int
+    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int, task: Task
 ) -> Deal:
     """Proxy set, noise before the partition, partition, noise after it, test slices."""
     from undrift.federation.environment import noise
 
+    if "labels" not in task.provides:
+        return deal_without_labels(source, rule, noises, clients, groups, proxy, seed, task)
     classes, clean = len(source.classes), np.asarray(source.y_train, dtype=np.int64)
     rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
     noisy = clean.copy()
@@ -171,9 +186,26 @@ def deal_samples(
     if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
         raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
     noisy, permutations = noise.after(noises, noisy, shards, classes, seed)
-    slices = None if lazy else test_slices(shards, clean, source, groups, seed)
+    slices = None if lazy else test_slices(shards, clean, source.y_test, classes, groups, seed)
     record = dict(getattr(dealt, "record", {}))
     return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
+
+
+def deal_without_labels(
+    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int, task: Task
+) -> Deal:
+    """The same for data without classes: a partition sees one class, and every sample is of it."""
+    y = task.targets(source.x_train, samples.of(source.y_train), source.name)
+    rows, proxy_rows = hold_out_proxy(len(y), proxy, seed)
+    checks.refuse_labels(rule, noises, task)
+    group_ids = None if groups[0] is None else groups[0][rows]
+    one_class = np.zeros(len(rows), dtype=np.int64)
+    dealt = checks.deal(rule, one_class, clients, numpy_stream(seed, "partition"), group_ids)
+    lazy = not isinstance(dealt, list)
+    shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
+    train_class, test_class = (np.zeros(len(one), dtype=np.int64) for one in (y, source.y_test))
+    slices = None if lazy else test_slices(shards, train_class, test_class, 1, groups, seed)
+    return Deal(y, y, proxy_rows, shards, lazy, slices, {}, dict(getattr(dealt, "record", {})))
 
 
 def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +218,7 @@ def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, n
 
 
 def test_slices(
-    shards: Sequence[np.ndarray], clean: np.ndarray, source: Any, groups: Groups, seed: int
+    shards: Sequence[np.ndarray], clean: np.ndarray, test: np.ndarray, classes: int, groups: Groups, seed: int
 ) -> list[np.ndarray]:
     """Every client's test rows: its group's test part, else test samples with the label shares of its training rows."""
     from undrift.federation import partition as partitions
@@ -194,8 +226,8 @@ def test_slices(
     train_groups, test_groups = groups
     if train_groups is not None and test_groups is not None:
         return [np.flatnonzero(test_groups == train_groups[shard[0]]) for shard in shards]
-    matrix = partitions.matrix(shards, clean, len(source.classes))
-    return partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
+    matrix = partitions.matrix(shards, clean, classes)
+    return partitions.apply_matrix(matrix, test, numpy_stream(seed, "slices"))
 
 
 def inputs_of(source: Any, skew: Any, deal: Deal) -> Inputs:
@@ -237,28 +269,35 @@ def client_names(deal: Deal, groups: np.ndarray | None, source: Any, skew: Any) 
     return [known[number] for number in numbers] if len(set(numbers)) == len(deal.shards) else ()
 
 
-def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int) -> Federation:
+def build(
+    name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int, task: Task
+) -> Federation:
     """The federation. Its spec is None if an object of the user's own is among the arguments."""
     from undrift.data.own import OWN
 
     x, test_x, test_domains = inputs
     return Federation(
         name,
-        train=(x, torch.from_numpy(deal.noisy)),
-        test=(test_x, torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
+        train=(x, tensors(deal.noisy)),
+        test=(test_x, task.targets(source.x_test, samples.of(source.y_test), source.name)),
         shards=deal.shards,
         labels=source.classes,
         slices=deal.slices,
         seed=spec["data_seed"],
         validation=spec["validation"],
         proxy=deal.proxy_rows,
-        clean=torch.from_numpy(deal.clean),
+        clean=tensors(deal.clean),
         permutations=deal.permutations,
         spec=spec if all(isinstance(value, Plain) for value in spec.values()) else None,
         record=deal.record,
-        scale=(source.mean, source.std),
+        scale=(source.mean, source.std) if source.mean else None,
         domains=test_domains,
         unseen=newcomers,
         names=deal.names,
         knows_clean=source.licence != OWN,
+        task=task,
     )
+
+
+def tensors(targets: Any) -> Any:
+    return torch.from_numpy(targets) if isinstance(targets, np.ndarray) else targets

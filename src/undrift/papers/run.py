@@ -168,8 +168,8 @@ class ResultWriter(StudyCallback):
     def on_start(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
         self.callback.on_start(tasks, plan, at_once)
 
-    def on_round(self, task: Task, round: int, accuracy: float | None) -> None:
-        self.callback.on_round(task, round, accuracy)
+    def on_round(self, task: Task, round: int, headline: float | None) -> None:
+        self.callback.on_round(task, round, headline)
 
     def on_tick(self) -> None:
         self.callback.on_tick()
