@@ -97,7 +97,7 @@ class Processes(Pool):
         needed = {tensor.data_ptr() for tensor in tensors_in([reply.vector, reply.client_messages])}
         self._blocks.release(tensor for tensor in tensors_in(state) if tensor.data_ptr() not in needed)
 
-    def forget(self, replies: Sequence[Reply]) -> None:
+    def aggregated(self, replies: Sequence[Reply]) -> None:
         self._blocks.release(tensors_in([[reply.vector, reply.client_messages] for reply in replies]))
 
     def replace(self, worker: Worker, orders: Sequence[Any]) -> list[list[int]]:

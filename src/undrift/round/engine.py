@@ -47,7 +47,7 @@ class Engine:
     def release(self, reply: Reply, state: Tree) -> None:
         """The state of a reply is in the store: its memory may be used again. The rest of the reply is still needed."""
 
-    def forget(self, replies: Sequence[Reply]) -> None:
+    def aggregated(self, replies: Sequence[Reply]) -> None:
         """The round is aggregated: the memory of all vectors and messages of its replies may be used again."""
 
     def ready(self) -> None:
