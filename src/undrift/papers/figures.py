@@ -108,7 +108,7 @@ def ends(places: Sequence[Place]) -> list[Place]:
     if not places:
         return []
     if all(isinstance(place, (int, float)) for place in places):
-        return sorted({min(places), max(places)})  # type: ignore[type-var]
+        return sorted({min(places), max(places)})
     return list(dict.fromkeys((places[0], places[-1])))
 
 
