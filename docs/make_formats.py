@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.schema import hints_of, plain, wording
+from undrift.deploy.policy import Policy
 from undrift.deploy.server import RunInfo
 from undrift.deploy.site_model import PersonalFile, SiteFile
 from undrift.deploy.spec import DeployTable
@@ -23,6 +24,7 @@ SCHEMAS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         Options, RunTables, About, DeployTable, CompareFile, RowLine, PaperFile, ResultLine, RunInfo, SiteFile, PersonalFile,
+        Policy,
     )
 }  # fmt: skip
 NOT_RECORDED = ("out", "force", "sampling", "objective", "personalize", "weighting", "combine", "server", "private")

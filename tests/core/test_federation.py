@@ -187,3 +187,31 @@ def test_sizes_with_validation_are_those_of_the_rows():
         assert [len(federation.rows(k)) + len(federation._split(k)[1]) for k in range(7)] == [len(s) for s in shards]
         x, _y = federation.evaluation_set("validation", (2, 4))
         assert torch.equal(x, federation.evaluation_set("validation")[0][2:4])
+
+
+def test_the_inputs_can_be_standardised_with_other_constants():
+    plain, other = ud.federate("digits", "iid"), ud.federate("digits", "iid", standardise="0.25/0.5")
+    (mean,), (deviation,) = plain.scale
+    raw = plain.x.double() * deviation + mean
+    assert torch.allclose(other.x.double(), (raw - 0.25) / 0.5, atol=1e-5)
+    assert torch.allclose(other.test_x.double(), (plain.test_x.double() * deviation + mean - 0.25) / 0.5, atol=1e-5)
+    assert other.scale == ((0.25,), (0.5,))
+    assert other.fingerprint != plain.fingerprint
+    result = ud.run("fedavg", data="digits", rounds=1, epochs=1, clients=4, standardise="0.25/0.5", out=False)
+    again = ud.run("fedavg", ud.federate("digits", clients=4, standardise="0.25/0.5"), rounds=1, epochs=1, out=False)
+    assert result.summary["model_sha256"] == again.summary["model_sha256"]
+
+
+@pytest.mark.parametrize("given", ["0.5", "0.5/0", "0.1,0.2/1", "a/b", "nan/1", "0.1/1/1", "/", 3])
+def test_constants_that_cannot_be_are_refused(given):
+    with pytest.raises(BadRequest, match="standardise is mean/deviation"):
+        ud.federate("digits", "iid", standardise=given)
+
+
+def test_one_number_stands_for_all_channels():
+    from undrift.data.dataset import DataSet, with_constants
+
+    x, y = np.zeros((2, 3, 4, 4), dtype=np.uint8), np.array([0, 1])
+    source = DataSet("own", x, y, x, y, ("a", "b"), (0.0,) * 3, (1.0,) * 3, "own", "")
+    assert with_constants(source, "0.5/0.1,0.2,0.3").mean == (0.5, 0.5, 0.5)
+    assert with_constants(source, "0.49,0.48,0.45/0.20,0.20,0.20").std == (0.2, 0.2, 0.2)

@@ -185,3 +185,28 @@ def test_the_training_loss_is_recorded_as_a_curve():
             federation.sizes
         )
         assert value == pytest.approx(float(by_hand))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fliu"])
+def test_clients_can_be_evaluated_on_their_own_slices_only(tiny, method, monkeypatch):
+    """The same accuracies on the clients' slices, nothing on the whole test set but G, and only the slices are passed."""
+    from undrift.evaluate import client as evaluation
+
+    passed = []
+
+    def counting(runtime, mixture, integers, x):
+        passed.append(len(x))
+        return real(runtime, mixture, integers, x)
+
+    real = evaluation.mixed_logits
+    monkeypatch.setattr(evaluation, "mixed_logits", counting)
+    both = run_parts(method, tiny, evaluate_every=1, evaluate_clients="all")
+    passed.clear()
+    own = run_parts(method, tiny, evaluate_every=1, evaluate_clients="all", evaluate_on="own")
+    assert torch.equal(own.vector, both.vector)
+    for stage in ("L1", "L2"):
+        assert own.metrics(stage, "own") == both.metrics(stage, "own")
+        assert own.metrics(stage, "global") == {}
+        assert len(both.metrics(stage, "global")) == 12
+    assert own.metrics("G", "global") == both.metrics("G", "global")
+    assert set(passed) == {12}  # a slice; the test set has 48

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -91,3 +92,26 @@ def test_the_global_generators_are_left_alone(tiny):
     run_parts("flood(T=1)+fedbss(T1=0)", tiny, rounds=2)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tobytes() == before[1]
+
+
+def test_cohorts_are_replayed_round_by_round(tiny):
+    run = run_parts("fedavg", tiny, rounds=3, selection="cohorts([[2, 0], [1], [3, 1, 2]])", cohort=None)
+    found = [json.loads(cohort) for (cohort,) in run.store.record.all("SELECT cohort FROM rounds ORDER BY round")]
+    assert found == [[0, 2], [1], [1, 2, 3]]
+    for given, said in (("cohorts([[0], [1]])", "each of the 3 rounds"), ("cohorts([[0], [1], [9]])", r"in 0…3, not \[9\]"),
+                        ("cohorts([0, 1, 2])", "needs a list of clients"), ("random_sample(-1, 2)", "whole seed"),
+                        ("random_sample(42, 9)", "more than the 4 there are")):  # fmt: skip
+        with pytest.raises(BadRequest, match=said):
+            run_parts("fedavg", tiny, rounds=3, selection=given, cohort=None)
+
+
+def test_cohorts_are_those_of_a_script_that_samples_with_pythons_generator():
+    """FedNolowe's script: `random.seed(42)` once, then `random.sample(range(50), 5)` in every round."""
+    script = random.Random(42)
+    drawn = [sorted(script.sample(range(50), 5)) for _ in range(4)]
+    rule = selection.chosen("random_sample(42, 5)", None, 50, 4)
+    stream = numpy_stream(0, "cohort", 0)
+    assert [selection.cohort_of(rule, stream, 50, round) for round in range(4)] == drawn
+    share = selection.chosen("random_sample(42, 0.1)", None, 50, 4)
+    assert selection.cohort_of(share, stream, 50, 3) == drawn[3]  # a resumed run draws the same
+    assert selection.expected_cohort(rule, 50) == 5

@@ -19,7 +19,7 @@ def bytes_up(deployment) -> int:
     return sum(line["bytes"] for line in lines if line["way"] == "up" and line["round"] in (1, 2, 3))
 
 
-def test_a_tenth_of_the_entries_is_a_fifth_of_the_bytes_at_the_border(tmp_path, deploy_in):
+def test_a_tenth_of_the_entries_is_about_a_tenth_of_the_bytes_at_the_border(tmp_path, deploy_in):
     def sent(name: str, method: str) -> int:
         (tmp_path / name).mkdir()
         deployment = deploy_in(tmp_path / name, method, model="mlp(200)", evaluate_every=100)
@@ -27,8 +27,8 @@ def test_a_tenth_of_the_entries_is_a_fifth_of_the_bytes_at_the_border(tmp_path, 
         return bytes_up(deployment)
 
     plain = sent("plain", "fedavg")
-    assert sent("sparse", "fedavg+topk(0.05)") / plain == pytest.approx(0.1, abs=0.02)  # an index beside each value
-    assert sent("both", "fedavg+topk(0.1)+quantize(8)") / plain == pytest.approx(0.125, abs=0.02)
+    assert sent("sparse", "fedavg+topk(0.1)") / plain == pytest.approx(0.13, abs=0.02)  # and a bit for every entry
+    assert sent("both", "fedavg+topk(0.1)+quantize(8)") / plain == pytest.approx(0.056, abs=0.02)
 
 
 def test_dp_at_sites_draws_its_noise_from_the_operating_system(tmp_path, deploy_in):
@@ -60,7 +60,7 @@ def test_a_site_that_does_not_clip_is_clipped_by_the_server(deploy):
 
 
 def test_an_update_that_is_not_packed_leaves_out_its_site(deploy):
-    deployment = deploy("fedavg+topk(0.1)", rounds=1)
+    deployment = deploy("fedavg+topk(0.01)", rounds=1)
 
     def lie(reply):
         (name,) = [name for name in reply.arrays if name.endswith("index")]

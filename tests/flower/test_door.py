@@ -13,6 +13,7 @@ import pytest
 
 import undrift as ud
 from undrift.cli import command
+from undrift.methods.upload.accountant import Mechanism, epsilon
 
 pytestmark = pytest.mark.flower
 SITES = ("berlin", "oslo")
@@ -20,7 +21,7 @@ SITES = ("berlin", "oslo")
 
 def test_from_the_sites_side_nobody_runs_or_registers_and_sites_still_train(loopback, tmp_path, capfd):
     """An outsider has what a site has: the CA's certificate and the address where sites connect."""
-    loopback.make("fedavg", sites=SITES, rounds=1).superlink()
+    loopback.make("fedavg", sites=SITES, rounds=1, upload="dp(noise=1.0, clip=0.5)").superlink()
     loopback.register(*SITES)
     homes = {site: tmp_path / f"{site}-flower" for site in SITES}
     for site in SITES:
@@ -61,7 +62,10 @@ def test_from_the_sites_side_nobody_runs_or_registers_and_sites_still_train(loop
 
     # 3. The sites train through the proxy, and print the SHA-256 of what they were sent.
     loopback.until_finished()
-    assert ud.load(loopback.folder / "run").summary["rounds"] == 1
+    summary = ud.load(loopback.folder / "run").summary
+    assert summary["rounds"] == 1
+    assert summary["privacy"]["seeded"] is False  # the noise comes from the operating system
+    assert summary["privacy"]["epsilon"] == pytest.approx(epsilon(Mechanism(1.0, "all", 2, 2), 1e-5, 1), rel=1e-3)
     assert not (tmp_path / "stolen").exists()
     assert all(detail.split()[1] == "joined" for _, _, _, detail in loopback.events()), loopback.events()
     digests = []

@@ -107,7 +107,12 @@ def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8") ->
         if "Traceback" in said:
             return Outcome("traceback", said)
         if code == 2:
-            return refusal(said)
+            found = refusal(said)
+            return (
+                found
+                if found.fault or names_one(arguments, said)
+                else Outcome("sentence", f"names nothing: {said[:LONGEST]}")
+            )
         return Outcome("worked" if code == 0 else "failed", said.strip().splitlines()[-1] if said.strip() else "")
 
     with quiet_place(folder):
@@ -125,6 +130,15 @@ def refusal(said: str) -> Outcome:
         else ""
     )  # fmt: skip
     return Outcome("sentence", f"{wrong}: {said[:LONGEST]}") if wrong else Outcome("refused", lines[0])
+
+
+def names_one(arguments: list[str], said: str) -> bool:
+    """Whether a sentence names an option or a value of the command line, or as much of it as is shown of long ones."""
+    said = said.replace("\\\\", "\\")
+    pieces = {
+        piece for word in arguments for piece in (word, word[:12], *re.findall(r"[\w.-]{2,}", word)) if piece.strip()
+    }
+    return not pieces or any(piece in said or piece.encode("unicode_escape").decode() in said for piece in pieces)
 
 
 def call_case(call: Callable[[], object], folder: Path) -> Outcome:

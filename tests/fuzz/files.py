@@ -62,6 +62,14 @@ class Material:
         (folder / "roll.json").write_text(
             json.dumps({"run": "abc", "sessions": 1, "sizes": {"a": 3, "b": 4}}, indent=1)
         )
+        policy = {
+            "methods": ["scaffold"],
+            "metrics": ["accuracy"],
+            "works": ["train"],
+            "max_rounds": 9,
+            "size": "rounded",
+        }
+        (folder / "policy.toml").write_text(tomli_w.dumps(policy))
         (folder / "data.py").write_text(
             "import numpy as np\nLABELS = [str(c) for c in range(10)]\n\n\n"
             "def load():\n    draw = np.random.default_rng(0)\n"
@@ -111,7 +119,7 @@ COMMANDS: dict[str, Callable[[random.Random], tuple[str, list[tuple[str, ...]]]]
     ]),
     "paper": lambda draw: ("paper.toml", [("paper", "run", "flood/table5", "--out", "paper", "--resume"), ("show", "paper")]),
     "results": lambda draw: ("", [("paper", "results", "results.jsonl"), ("paper", "results", "results.jsonl", "--html", "p.html")]),
-    "deployment": lambda draw: (draw.choice(("run.toml", "roll.json", "data.py")), [
+    "deployment": lambda draw: (draw.choice(("run.toml", "roll.json", "data.py", "policy.toml")), [
         ("deploy", "status", "deployment"), ("deploy", "check", "deployment"), ("show", "deployment", "--json"),
         ("deploy", "check", "deployment", "--site", "a", "--data", "deployment/data.py"),
     ]),

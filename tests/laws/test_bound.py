@@ -185,6 +185,42 @@ def test_it_costs_one_pass_over_what_it_measures_and_sends_one_number(tiny, opti
     assert list(reply.client_messages["weighting.bound"]) == ["spread"]
 
 
+def test_on_the_test_slice_it_measures_the_clients_own_test_samples(tiny):
+    run = run_parts("bound(on=test)", tiny, rounds=1)
+    runtime = run.setup.runtime
+    flat = runtime.spare(0)
+    flat.load(runtime.initial)
+    for _, client, noted in run.notes("eta"):
+        x, y = runtime.federation.own_test(client)
+        X = jsd(flat(x).double(), y).square()
+        assert noted == pytest.approx(eta(X.mean().item(), X.var().item(), 1.0, GRID), rel=1e-5)
+    assert any("weighs the clients by their test data" in notice for notice in run.setup.notices)
+    assert not any("test data" in notice for notice in run_parts("bound", tiny, rounds=1).setup.notices)
+
+
+def test_under_feddyn_it_can_measure_the_evaluated_vector(tiny):
+    """FedDyn sends Θ = θ̄ + Σh/N. In the last round the clients measure what the round before evaluated."""
+    short, run = (run_parts("feddyn@bound(under=evaluated)", tiny, rounds=rounds, lr_decay=1.0) for rounds in (2, 3))
+    assert not torch.equal(short.server_state.evaluated, short.server_state.vector)
+    flat = run.setup.runtime.spare(0)
+    flat.load(short.server_state.evaluated)
+    for _, client, noted in run.notes("eta")[-4:]:
+        x, y = run.setup.runtime.train(client)
+        X = jsd(flat(x).double(), y).square()
+        assert noted == pytest.approx(eta(X.mean().item(), X.var().item(), 1.0, GRID), rel=1e-5)
+    sent = [value for _, _, value in run_parts("feddyn@bound", tiny).notes("eta")]
+    assert sent[-4:] != pytest.approx([value for _, _, value in run.notes("eta")][-4:])
+
+
+def test_where_the_sent_vector_is_the_evaluated_one_the_option_changes_nothing(tiny):
+    plain, other = (run_parts(f"bound({options})", tiny).notes("eta") for options in ("", "under=evaluated"))
+    assert [value for _, _, value in other] == pytest.approx([value for _, _, value in plain], rel=1e-5)
+    with pytest.raises(BadRequest, match="measures before training"):
+        weighting.bound(under="evaluated", when="after")
+    with pytest.raises(BadRequest, match="cannot be mixed"):
+        weighting.mix([weighting.bound(under="evaluated")], [1.0])
+
+
 def test_it_declares_when_it_measures_the_received_model():
     assert weighting.bound().measures == "received"
     assert weighting.bound(when="after").measures == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -98,12 +99,13 @@ def test_the_wire_gives_back_the_same_bits_within_the_declared_bytes(chain, n, s
         assert sum(array.nbytes for array in arrays.values()) <= most_packed_bytes(plan)
 
 
-def test_a_tenth_travels_as_a_fifth_of_the_bytes_and_four_bits_as_an_eighth():
+def test_a_tenth_travels_as_an_eighth_of_the_bytes():
     update, size = torch.randn(100_000), 400_000
     for parts, share in (
-        ((ud.upload.topk(0.1),), 0.2),  # an index and a value each
+        ((ud.upload.topk(0.1),), 0.1 + 1 / 32),  # the values, and a bit for every entry
+        ((ud.upload.topk(0.01),), 0.02),  # where few entries are sent, an index beside each
         ((ud.upload.quantize(4),), 1 / 8),
-        ((ud.upload.topk(0.1), ud.upload.quantize(8)), 0.125),
+        ((ud.upload.topk(0.1), ud.upload.quantize(8)), 0.025 + 1 / 32),
     ):
         sent = update
         for part in parts:
@@ -116,23 +118,37 @@ def places(*index: int, values: int = 10) -> dict[str, torch.Tensor]:
     return {"topk.index": torch.tensor(index, dtype=torch.int32), "values": torch.ones(values)}
 
 
+def bits(*index: int, length: int = 13) -> dict[str, torch.Tensor]:
+    sent = np.zeros(8 * length, dtype=bool)
+    sent[list(index)] = True
+    return {"topk.bits": torch.from_numpy(np.packbits(sent)), "values": torch.ones(10)}
+
+
+FEW, MANY = (ud.upload.topk(0.01), 1000), (ud.upload.topk(0.1), 100)  # ten entries each: places as indices, and as bits
 LIES = [
-    (places(3, 1, *range(10, 18)), "ascend"),
-    (places(1, 1, *range(10, 18)), "ascend"),
-    (places(-1, 1, *range(10, 18)), "ascend"),
-    (places(*range(9), 100), "ascend"),
-    (places(*range(9)), "9 places for 10"),
-    (places(*range(50), values=50), "50 places for 50"),
-    ({"topk.index": torch.ones(1, 10, dtype=torch.int32), "values": torch.ones(10)}, "rows"),
-    ({"values": torch.ones(10, dtype=torch.int64)}, "float32"),
-    ({"other": torch.ones(3), "values": torch.ones(2)}, "no upload part"),
+    (FEW, places(3, 1, *range(10, 18)), "ascend"),
+    (FEW, places(1, 1, *range(10, 18)), "ascend"),
+    (FEW, places(-1, 1, *range(10, 18)), "ascend"),
+    (FEW, places(*range(9), 1000), "ascend"),
+    (FEW, places(*range(9)), "9 numbers for its places instead of 10"),
+    (FEW, places(*range(50), values=50), "50 numbers"),
+    (FEW, places(*range(10), values=9), "10 places for 9"),
+    (FEW, {"topk.index": torch.ones(1, 10, dtype=torch.int32), "values": torch.ones(10)}, "rows"),
+    (FEW, {"values": torch.ones(10, dtype=torch.int64)}, "float32"),
+    (FEW, {"other": torch.ones(3), "values": torch.ones(2)}, "no upload part"),
+    (MANY, bits(*range(9)), "9 places for 10"),
+    (MANY, bits(*range(11)), "11 places for 10"),
+    (MANY, bits(*range(9), 100), "within the vector"),
+    (MANY, bits(*range(10), length=14), "14 numbers"),
+    (MANY, places(*range(10)), "0 numbers"),
 ]
 
 
-@pytest.mark.parametrize(("arrays", "words"), LIES, ids=range(len(LIES)))
-def test_an_update_that_is_not_packed_as_declared_is_malformed(arrays, words):
+@pytest.mark.parametrize(("kind", "arrays", "words"), LIES, ids=range(len(LIES)))
+def test_an_update_that_is_not_packed_as_declared_is_malformed(kind, arrays, words):
+    part, size = kind
     with pytest.raises(Malformed, match=words):
-        unpacked(plan_of(ud.upload.topk(0.1), n=100), arrays)
+        unpacked(plan_of(part, n=size), arrays)
 
 
 def test_levels_out_of_range_are_malformed():

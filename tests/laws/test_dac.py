@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from undrift.core.errors import BadRequest
+from undrift.engine.inline import Inline
 from undrift.methods import scores, weighting
+from undrift.store.run_store import RunStore
 from undrift.testing import run_parts
 
 N = [1, 2, 5]
@@ -109,3 +111,38 @@ def test_one_pass_over_the_data_and_one_number_are_its_cost(tiny):
 def test_bad_values_are_refused(values):
     with pytest.raises(BadRequest):
         weighting.flood(**values)
+
+
+def test_as_released_a_weight_may_be_negative_and_moves_the_model_away(tiny):
+    """φ = −3, 4 of two clients of one size: φ-shares −3 and 4, so p = (½ − 3/2, ½ + 4/2)/1.5 = (−2/3, 5/3)."""
+    run = run_parts("fedavg@flood(norm_phi=sum)", tiny, rounds=1, selection="list([0, 1])", cohort=None)
+    store = RunStore(None)
+    loop = run.setup.loop(Inline(run.setup.runtime, store.states), store)
+    server_round = loop.open_round(loop.begin())
+    orders = loop.orders(server_round, [0, 1])
+    answers = loop.engine.map(orders)
+    for reply, phi in zip(answers, (-3.0, 4.0)):
+        reply.client_messages["weighting.flood"], reply.n = {"phi": phi}, 10
+    mixed = server_round.next_state(orders, answers).vector
+    expected = -2 / 3 * answers[0].vector.double() + 5 / 3 * answers[1].vector.double()
+    assert torch.allclose(mixed.double(), expected, atol=1e-6)
+    assert server_round.events == []
+
+
+def test_negative_weights_need_a_plain_mean_and_no_cap(tiny):
+    for more, said in (({"combine": "median"}, "median ignores weights"), ({"combine": "fednova"}, "fednova is no plain mean"),
+                       ({"weight_cap": 0.5}, "--weight-cap 0.5 cannot bound")):  # fmt: skip
+        with pytest.raises(BadRequest, match=said):
+            run_parts("fedavg@flood(norm_phi=sum)", tiny, **more)
+    assert weighting.mix([weighting.flood(norm_phi="sum"), weighting.size()], [0.5, 0.5]).signed
+    assert not weighting.mix([weighting.flood(), weighting.size()], [0.5, 0.5]).signed
+
+
+def test_a_guard_that_changes_phi_is_noted(server, replies):
+    at = server()
+    weighting.flood().weights(at, replies(2, client_messages=[{"phi": -1.0}, {"phi": 2.0}]))
+    assert at.notes == [("guarded", 1, None)]
+    untouched = server()
+    weighting.flood().weights(untouched, replies(2, client_messages=[{"phi": 1.0}, {"phi": 2.0}]))
+    weighting.flood(norm_phi="sum").weights(untouched, replies(2, client_messages=[{"phi": -1.0}, {"phi": 2.0}]))
+    assert untouched.notes == []

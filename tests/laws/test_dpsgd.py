@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -131,3 +132,9 @@ def test_what_goes_round_the_noise_is_refused(method, words):
 def test_batchnorm_is_refused_by_name():
     with pytest.raises(BadRequest, match="norm=group"):
         run_parts("fedavg+dpsgd", CLIENTS, rounds=1, model=lambda: small_network(5, 3, norm=True))
+
+
+def test_without_the_extra_it_is_refused_before_round_0(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(BadRequest, match=r"undrift\[privacy\]"):
+        prepare(from_keywords({**QUICK, "model": CLIENTS.model, "method": "fedavg", "sampling": "dpsgd"}), CLIENTS)

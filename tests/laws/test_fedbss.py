@@ -12,6 +12,8 @@ import torch
 from undrift import testing
 from undrift.core.errors import BadRequest
 from undrift.methods import sampling
+from undrift.report.moves import moves
+from undrift.report.traces import traces
 from undrift.testing import run_parts
 
 
@@ -60,6 +62,36 @@ def test_the_biased_set_is_noted_by_class_and_the_survey_by_a_few_samples(client
     sampling.fedbss(T1=0).before_training(many, None, {})
     # 16 of the 101 finite ones, evenly spaced by rank: 0, 100/15, …, 100
     assert many.notes["survey"]["loss"] == [float(round(100 * i / 15)) for i in range(16)]
+
+
+def test_every_sample_of_one_client_is_noted_on_request(client):
+    losses = [float(k) for k in range(40)]  # where the most uncertain has the largest loss, nothing is biased
+    at = client(losses[::-1], u=[0.9] + [0.1] * 39, client=3)
+    sampling.fedbss(T1=0, survey_of=3).before_training(at, None, {})
+    assert at.notes["survey"]["loss"] == losses
+    assert at.notes["biased_samples"].tolist() == []
+    at = client(losses[::-1], u=[0.1] * 37 + [0.9, 0.1, 0.1], client=3)  # loss 2 is the boundary, at position 37
+    sampling.fedbss(T1=0, survey_of=3).before_training(at, None, {})
+    assert at.notes["biased_samples"].tolist() == list(range(37))
+    other = client(losses, client=2)
+    sampling.fedbss(T1=0, survey_of=3).before_training(other, None, {})
+    assert len(other.notes["survey"]["loss"]) == 16
+    assert "biased_samples" not in other.notes
+
+
+def test_traces_say_which_samples_change_sides_between_the_rounds(tiny):
+    run = run_parts("fedbss(T1=0, survey_of=2)", tiny, rounds=4, epochs=2)
+    sets = {round: set(positions) for round, client, positions in run.notes("biased_samples") if client == 2}
+    assert sorted(sets) == [0, 1, 2, 3]
+    found = moves({round: {2: sorted(positions)} for round, positions in sets.items()})
+    for move in found:
+        assert set(move.joined) == sets[move.round] - sets[move.before]
+        assert set(move.left) == sets[move.before] - sets[move.round]
+    assert [(move.before, move.round) for move in found] == [(0, 1), (1, 2), (2, 3)]
+    shown = str(traces(run.store.record.all)["sampling.fedbss.biased_samples"].text)
+    assert len(shown.splitlines()) == 4
+    with pytest.raises(BadRequest, match="clients are numbered 0 to 3"):
+        run_parts("fedbss(survey_of=4)", tiny)
 
 
 def test_the_first_epoch_takes_the_easiest_and_the_last_takes_all(client):
@@ -128,7 +160,7 @@ def test_other_boundaries_by_hand(client, planned):
 
 
 def test_controls_have_the_same_counts_in_another_order(client):
-    losses = [float(k) for k in range(40)]
+    losses = [float(k) for k in range(40)]  # where the most uncertain has the largest loss, nothing is biased
     u = [0.1] * 9 + [0.9] + [0.1] * 30
     plain, random, matched = (
         picks(sampling.fedbss(T1=0, order=o), client(losses, u)) for o in ("loss", "random", "matched")

@@ -258,3 +258,15 @@ def test_ash_on_a_model_without_a_linear_head_is_refused(tiny):
 
     with pytest.raises(BadRequest, match="flood needs the features"):
         run_parts("flood(score=ash-s)", tiny, model=headless)
+
+
+@pytest.mark.parametrize("options", ["", ", scored_by=received"])
+def test_scores_that_a_guard_of_ash_s_changed_are_counted(tiny, monkeypatch, options):
+    """With no exponent allowed the guard acts on every sample, in every epoch in which it is scored."""
+    monkeypatch.setattr("undrift.methods.scores.ash.LARGEST", 0.0)
+    run = run_parts(f"sampling.flood(score=ash-s{options})", tiny, rounds=1, epochs=2)
+    passes = 1 if options else 2
+    assert {client: value for _, client, value in run.notes("guarded")} == {
+        client: passes * int(size) for client, size in enumerate(tiny.sizes)
+    }
+    assert run_parts(f"sampling.flood(score=energy{options})", tiny, rounds=1).notes("guarded") == []

@@ -100,3 +100,12 @@ def test_methods_without_a_global_model_are_ranked_by_what_all_have():
     asked = results_table(rows, "G")  # those without a value come last, by what they have
     assert [line[0] for line in asked[1:]] == ["a", "fedper", "local"]
     assert rank_note(rows, "G") == ""
+
+
+def test_the_largest_epsilon_stands_beside_the_numbers_it_cost():
+    spent = {"privacy": {"epsilon": 2.345, "delta": 1e-5}}
+    rows = [row("a", 0, 0.5, privacy={"epsilon": 1.0}), row("a", 1, 0.5, **spent), row("b", 0, 0.6)]
+    rows.append(row("c", 0, 0.4, privacy={"epsilon": None}))
+    head, *lines = results_table(rows)
+    assert [line[head.index("ε")] for line in lines] == ["—", "2.35", "∞"]  # b, a, c
+    assert "ε" not in results_table(ROWS)[0]

@@ -104,6 +104,17 @@ class Method:
             yield Problem(
                 "error", f"{combine.name} ignores weights, so the weighting {weighting.name} would do nothing"
             )
+        if weighting.signed and not (combine.averages or combine.ignores_weights):
+            yield Problem(
+                "error",
+                f"{weighting.name} may give negative weights here, and {combine.name} is no plain mean; use one of the two",
+            )
+        if weighting.signed and plan.weight_cap < 1:
+            yield Problem(
+                "error",
+                f"{weighting.name} may give negative weights here, which --weight-cap {plan.weight_cap:g} cannot bound; "
+                "use its default normalisation, or no cap",
+            )
         server = self.one("server")
         if defines(server, "model_for"):
             if self.moves_start:

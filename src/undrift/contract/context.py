@@ -55,6 +55,7 @@ class Plan:
     secret: bool = False  # noise and cohorts come from the operating system: a run at real sites
     keep_trained: bool = False  # clients keep what they trained, so that an absent one can be evaluated
     weight_cap: float = 1.0  # largest share of the weight that one client may have in a round
+    evaluate_on: tuple[str, ...] = ("own", "global")  # what a client's models are evaluated on
 
     def rate(self, round: int) -> float:
         """η_t = η₀ γ^t, by power, so that it does not depend on how the run got here."""
@@ -200,6 +201,7 @@ class Server:
     model: Callable[[torch.Tensor], Flat]  # a module to evaluate or differentiate
     note: Callable[..., None]  # note(name, value, client=None) records a value
     proxy: tuple[Any, Any] | None = None
+    last_evaluated: torch.Tensor | None = None  # what stage G evaluated after the last round; Θ⁰ before round 0
 
     @property
     def memory(self) -> Any:
@@ -271,8 +273,8 @@ def server_sum(vectors: Sequence[torch.Tensor], weights: Sequence[float] | float
     return out
 
 
-def normalised(raw: Sequence[float], n: Sequence[int]) -> tuple[list[float], str]:
-    """Weights that are non-negative and sum to one, and why the rule's own could not be used, if so.
+def normalised(raw: Sequence[float], n: Sequence[int], signed: bool = False) -> tuple[list[float], str]:
+    """Weights that are non-negative (unless `signed`) and sum to one, and why the rule's own could not be used, if so.
 
     One client gets 1, whatever the rule says (several are 0/0 there). A negative weight or a sum of zero means size
     weights for the whole cohort.
@@ -281,10 +283,12 @@ def normalised(raw: Sequence[float], n: Sequence[int]) -> tuple[list[float], str
     ([0.25, 0.75], '')
     >>> normalised([-1.0, 3.0], [10, 30])
     ([0.25, 0.75], 'a weight is negative')
+    >>> normalised([-1.0, 3.0], [10, 30], signed=True)
+    ([-0.5, 1.5], '')
     """
     if len(raw) < 2:
         return [1.0] * len(raw), ""
-    why = "a weight is negative" if min(raw) < 0 else "the weights sum to zero" if sum(raw) == 0 else ""
+    why = "a weight is negative" if min(raw) < 0 and not signed else "the weights sum to zero" if sum(raw) == 0 else ""
     scores = [float(k) for k in n] if why else raw
     total = math.fsum(scores)
     return [score / total for score in scores], why

@@ -32,6 +32,7 @@ class ClientRuntime(Protocol):
     def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
     def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
     def train(self, client: int) -> tuple[Any, Any]: ...
+    def own_test(self, client: int) -> tuple[Any, Any]: ...
     def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
     def wants(self, need: str) -> bool: ...
@@ -119,7 +120,9 @@ class ClientData:
         self.x, self.y = self.x[keep], self.y[keep]
 
     def rows(self, on: str) -> tuple[Any, Any]:
-        """(x, y) of the "train" or the held-out ("held") samples."""
+        """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""
+        if on == "test":
+            return self.runtime.own_test(self.client)
         return (self.x, self.y) if on == "train" else (self.held_x, self.held_y)
 
     def logits(self, vector: torch.Tensor, x: Any, features: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -221,8 +224,8 @@ class Job:
         return self._data.runtime.sample_loss(self._data.logits(vector, x)[0], y).double().mean().item()
 
     def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[Any, Any]]:
-        """Un-augmented (x, y) batches of the client's training or held-out data, as the network wants them, in an
-        order of this part's own."""
+        """Un-augmented (x, y) batches of the client's training or held-out data (or its "test" slice, which no method may
+        learn from), as the network wants them, in an order of this part's own."""
         stream = self.stream(purpose)
         x, y = self._data.rows(on)
         for _ in range(epochs):

@@ -204,9 +204,10 @@ class Weighting(Part):
 
     axis = "weighting"
     fixed: ClassVar[bool] = False  # the weights are known before the round: nothing of the data is in them
+    signed: ClassVar[bool] = False  # weights may be negative, and are used so; only a plain mean takes them
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
-        """One raw, non-negative number per reply; the engine normalises them."""
+        """One raw number per reply, non-negative unless `signed`; the engine normalises them."""
         raise NotImplementedError
 
 

@@ -275,4 +275,5 @@ def plain(value: Any) -> str:
     """A default as help texts and docs show it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+    words = [v if isinstance(v, str) else f"{v:g}" for v in value] if isinstance(value, tuple) else [str(value)]
+    return ",".join(words)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,6 +130,26 @@ def standardised(x: np.ndarray | torch.Tensor, mean: Sequence[float], std: Seque
     along = (-1, *(1,) * (tensor.dim() - 2))
     means, deviations = (torch.tensor(values, dtype=torch.float32).view(along) for values in (mean, std))
     return tensor.sub_(means).div_(deviations)
+
+
+def with_constants(source: DataSet, given: Any) -> DataSet:
+    """The data set with other constants: "mean/deviation", each one number or one per channel (or column), as in
+    "0.49,0.48,0.45/0.20,0.20,0.20". "0/1" leaves the inputs as they are."""
+    channels = len(source.mean)
+    try:
+        means, deviations = ([float(one) for one in half.split(",")] for half in given.split("/"))
+    except (ValueError, AttributeError):
+        means = deviations = []
+    counts, numbers = {len(means), len(deviations)}, [*means, *deviations]
+    sound = counts <= {1, channels} and all(map(math.isfinite, numbers)) and min(deviations, default=0.0) > 0
+    if not sound:
+        each = f"one number, or {channels} of them" if channels > 1 else "one number"
+        raise BadRequest(
+            f"standardise is mean/deviation, each {each} joined by commas and deviations above 0, as in 0.13/0.31, not "
+            f"{given!r}"
+        )
+    wide = (tuple(half * channels if len(half) == 1 else half) for half in (means, deviations))
+    return replace(source, mean=next(wide), std=next(wide))
 
 
 def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:

@@ -12,14 +12,17 @@ size = "exact"                              # or "rounded": up to two digits, at
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from undrift.contract.context import Plan
 from undrift.core.errors import BadRequest
+from undrift.core.files import read_toml
+from undrift.core.schema import LARGEST, Name, check, setting
 from undrift.experiment.setup import Setup
 from undrift.round.orders import Order, Reply
 
@@ -37,41 +40,29 @@ class Refused(BadRequest):
 
 @dataclass(frozen=True)
 class Policy:
-    methods: tuple[str, ...] | None = None
-    messages: tuple[str, ...] | None = None
-    metrics: tuple[str, ...] | None = None  # the headline and the loss
-    works: tuple[str, ...] = WORKS
-    max_rounds: int | None = None
-    size: str = "exact"
+    """The keys of policy.toml."""
+
+    methods: list[Name] | None = setting(None, "methods, as `undrift deploy check` prints them; without the key any")
+    messages: list[Name] | None = setting(None, "declared messages that may leave; without the key any")
+    metrics: list[Name] | None = setting(
+        None, "metrics that may leave; without the key the task's headline and the loss"
+    )
+    works: Sequence[Literal["train", "personalize"]] = setting(WORKS, "what the server may order")
+    max_rounds: Annotated[int, Ge(0), Le(LARGEST)] | None = setting(
+        None, "training replies that may leave, of all runs in the site's folder"
+    )
+    size: Literal["exact", "rounded"] = setting("exact", "whether the number of samples is told exactly")
 
     @staticmethod
     def read(path: Path) -> Policy:
-        """The policy in a file; the defaults if there is none."""
+        """The policy in a file; the defaults if there is none. A site must not believe in a rule that is not applied, so
+        what a policy cannot say is refused."""
         if not path.exists():
             return Policy()
         try:
-            return Policy.from_table(tomllib.loads(path.read_text()))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValueError) as error:
-            raise Refused("policy", f"{path} cannot be used: {error}") from None
-
-    @staticmethod
-    def from_table(table: Mapping[str, Any]) -> Policy:
-        """`ValueError` for what a policy cannot say: a site must not believe in a rule that is not applied."""
-        for name, value in table.items():
-            if name not in (known := [field.name for field in fields(Policy)]):
-                raise ValueError(f"there is no key {name}; known: {', '.join(known)}")
-            if name == "max_rounds":
-                if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                    raise ValueError(f"max_rounds must be a whole number of at least 0, not {value!r}")
-            elif name == "size":
-                if value not in ("exact", "rounded"):
-                    raise ValueError(f'size must be "exact" or "rounded", not {value!r}')
-            elif not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                raise ValueError(f"{name} must be a list of texts, not {value!r}")
-        if unknown := sorted(set(table.get("works", ())) - set(WORKS)):
-            raise ValueError(f"works has {unknown[0]!r}; a deployment knows {', '.join(WORKS)}")
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-        return Policy(**values)
+            return Policy(**check(Policy, read_toml(path), str(path)))
+        except BadRequest as error:
+            raise Refused("policy", str(error)) from None
 
     def check_method(self, setup: Setup) -> None:
         """Before the site joins: the method and all that it would send."""

@@ -36,8 +36,9 @@ def spans(size: int) -> list[tuple[int, int]]:
 def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: Integers) -> Metrics:
     """A client's models, evaluated where the order says: on its own test slice, on the whole test set."""
     federation = runtime.federation
-    x = federation.evaluation_set("global")[0]
-    logits = mixed_logits(runtime, mixture, integers, x) if "global" in order.evaluate_on else None
+    logits = None
+    if "global" in order.evaluate_on:
+        logits = mixed_logits(runtime, mixture, integers, federation.evaluation_set("global")[0])
     metrics = {} if logits is None else global_metrics(runtime, logits)
     if "own" not in order.evaluate_on:
         return metrics

@@ -42,7 +42,9 @@ def of_personal_models(
     ]
 
 
-def of_last_trained(state: ServerState, clients: Sequence[int], size: int = 0) -> list[Order]:
+def of_last_trained(
+    state: ServerState, clients: Sequence[int], evaluate_on: Sequence[str] = BOTH, size: int = 0
+) -> list[Order]:
     """What absent clients use: the model each trained last (stage L2)."""
     return [
         Order(
@@ -53,7 +55,7 @@ def of_last_trained(state: ServerState, clients: Sequence[int], size: int = 0) -
             state.integers,
             {},
             state.versions["state", client],
-            evaluate_on=BOTH,
+            evaluate_on=tuple(evaluate_on),
             data="held",
             size=size,
         )

@@ -73,8 +73,9 @@ class StageEvaluator:
         population = self.population(cohort)
         rows += self.after_training(state, round, population, answers)
         if logits is not None and plan.method.one("personalize") is None and federation.lazy_clients is None:
+            whole = on_global if "global" in plan.evaluate_on else {}
             for client in population:
-                rows += named(round, client, "L1", on_global | slice_metrics(self.runtime, client, logits))
+                rows += named(round, client, "L1", whole | slice_metrics(self.runtime, client, logits))
         else:
             rows += self.after_receiving(state, round, population, open_round)
         return rows + self.newcomers(state, round, logits)
@@ -95,11 +96,11 @@ class StageEvaluator:
         self, state: ServerState, round: int, population: Sequence[int], open_round: OpenRound
     ) -> list[Metric]:
         """Stage L1: the clients prepare as in the next round, with the evaluated vector."""
-        next_round = open_round(state)
+        next_round, plan = open_round(state), self.runtime.plan
         broadcasts = next_round.broadcasts()
         messages = {client: next_round.messages_for(broadcasts, client) for client in population}
         return self.of_clients(
-            round, "L1", self.engine.map(orders.of_personal_models(state, messages, size=self.size()))
+            round, "L1", self.engine.map(orders.of_personal_models(state, messages, plan.evaluate_on, self.size()))
         )
 
     def after_training(
@@ -109,7 +110,8 @@ class StageEvaluator:
         rows = self.of_clients(round, "L2", [reply for reply in answers if reply.client in set(population)])
         trained = {reply.client for reply in answers}
         absent = [client for client in population if client not in trained and ("state", client) in state.versions]
-        return rows + self.of_clients(round, "L2", self.engine.map(orders.of_last_trained(state, absent, self.size())))
+        asked = orders.of_last_trained(state, absent, self.runtime.plan.evaluate_on, self.size())
+        return rows + self.of_clients(round, "L2", self.engine.map(asked))
 
     def newcomers(self, state: ServerState, round: int, logits: torch.Tensor | None) -> list[Metric]:
         """Clients held out of training: with the evaluated model as it is, and fine-tuned on their own data."""

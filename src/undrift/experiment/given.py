@@ -11,6 +11,7 @@ from undrift.federation.federation import Federation
 
 FEDERATION_OPTIONS = (
     "data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed",
+    "standardise",
 )  # fmt: skip
 
 

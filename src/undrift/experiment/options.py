@@ -48,13 +48,19 @@ class Options:
     validation: Share = option(0.0, "share of each client's training data held out for validation")
     proxy: Share = option(0.0, "share of the training data given to the server as its proxy set")
     unseen: Share = option(0.0, "share of clients that never train and are evaluated as new clients")
+    standardise: Text | None = option(
+        None, "constants for the inputs instead of the data set's: mean/deviation, each one number or one per channel, "
+        "as in 0.49,0.48,0.45/0.20,0.20,0.20"
+    )  # fmt: skip
     model: Text | None = option(None, "network, or package:function that returns one [depends on the data]")
     rounds: Count = option(50, "communication rounds")
     cohort: float | int | None = option(
         None, "clients per round: a share with a decimal point (0.5, 1.0), or a number (10) [0.5]"
     )
     selection: Text = option(
-        "uniform", "how clients are chosen each round: uniform, all, probability(p), list([…]) [uniform]"
+        "uniform",
+        "how clients are chosen each round: uniform, all, probability(p), list([…]), cohorts([[…], […]]), "
+        "random_sample(seed, cohort) [uniform]",
     )
     epochs: Count = option(2, "local epochs per round")
     batch: Count = option(32, "local batch size")
@@ -95,6 +101,9 @@ class Options:
     evaluate_every: Count = option(5, "evaluate clients (L1, L2) every N rounds and after the last")
     evaluate_clients: Literal["cohort", "all"] | Count = option(
         "cohort", "which clients to evaluate: cohort, a number of clients, or all"
+    )
+    evaluate_on: Literal["both", "own"] = option(
+        "both", "what clients are evaluated on: both their own test slice and the whole test set, or own"
     )
     thresholds: Sequence[Accuracy] = option(
         (0.5, 0.8, 0.9, 0.95), "accuracy thresholds ε of ρ(ε), the number of clients above ε"

@@ -50,7 +50,9 @@ def option_values(setup: Setup) -> dict[str, Any]:
         values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS and k != "task"})
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
-        values.update(dict.fromkeys(("partition", "noise", "domains", "proxy")))  # not made from these options
+        values.update(
+            dict.fromkeys(("partition", "noise", "domains", "proxy", "standardise"))
+        )  # not made from these options
     values["parts"] = [part_text(part) for part in setup.method.parts]
     return values
 

@@ -70,7 +70,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     task = run_task(options, federation)
     flat, model_name = network.build_network(options, federation, task)
     composed = composition(options, parts)
-    chosen = selection.chosen(options.selection, options.cohort, federation.clients)
+    chosen = selection.chosen(options.selection, options.cohort, federation.clients, options.rounds)
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
     plan = make_plan(options, federation, flat, composed, chosen, task)
@@ -113,6 +113,7 @@ def make_plan(
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
         secret=options.engine == "flower" and any(one.protects for one in composed.parts),
         weight_cap=1.0 if options.weight_cap is None else options.weight_cap,
+        evaluate_on=("own", "global") if options.evaluate_on == "both" else ("own",),
     )  # fmt: skip
     composed = composed.resolve(plan)
     private = composed.private_names(flat.layout)
@@ -184,6 +185,7 @@ def build_federation(options: Options) -> Federation:
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
         task=options.task,
+        standardise=options.standardise,
     )  # fmt: skip
 
 

@@ -55,12 +55,14 @@ def federate(
     unseen: float = 0.0,
     seed: int = 0,
     test_share: float = TEST_SHARE,
+    standardise: str | None = None,
     task: Any = None,
 ) -> Federation:
     """Deal a data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
     are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
-    find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `task` is a task or its
-    text; without one it is that of the data."""
+    find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `standardise` gives
+    other constants than the data set's, "mean/deviation". `task` is a task or its text; without one it is that of the
+    data."""
     shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
     check_given(data, partition, clients, seed, shares)
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
@@ -68,7 +70,8 @@ def federate(
     spec = as_texts(data, partition, clients, noise, domains)
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed, "task": task_text(task)}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed, task)
+    source, record = load_data(data, test_share, seed, standardise, task)
+    spec |= {} if standardise is None else {"standardise": standardise}
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
@@ -129,12 +132,17 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
-def load_data(data: Any, test_share: float, seed: int, task: Any = None) -> tuple[Any, dict[str, Any]]:
+def load_data(
+    data: Any, test_share: float, seed: int, standardise: Any = None, task: Any = None
+) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
+    from undrift.data.dataset import with_constants
     from undrift.data.split import with_test_part
 
     source = data_sets.load(data, task=task) if isinstance(data, str) else data
+    if standardise is not None:
+        source = with_constants(source, standardise)
     if len(source.y_test):
         return source, {}
     return with_test_part(source, test_share, seed), {"test_share": test_share}

@@ -19,6 +19,7 @@ import numpy as np
 
 from undrift.evaluate.views import Query
 from undrift.federation.federation import Federation
+from undrift.report.moves import members_text
 from undrift.store.record import ClientNames, client_names
 
 NoteValues = dict[int, dict[int | None, Any]]  # round -> client (None: the server) -> value
@@ -40,9 +41,11 @@ STYLES = {
     "sampling.lambda": Style("λ: the weight of samples below τ"),
     "sampling.weighted": Style("share of samples below τ"),
     "sampling.nonfinite": Style("scores that were not finite"),
+    "sampling.guarded": Style("scores that a guard changed"),
     "sampling.S_mid": Style("S_mid: the loss above which samples are biased"),
     "sampling.biased": Style("|V|/n: share of biased samples"),
     "sampling.biased_labels": Style("biased samples by class", "counts"),
+    "sampling.biased_samples": Style("biased samples of the surveyed client", "members"),
     "sampling.survey": Style("loss against uncertainty", "points"),
     "sampling.enlarged_from": Style("unbiased samples where they were too few"),
     "sampling.picked": Style("samples trained on"),
@@ -53,6 +56,7 @@ STYLES = {
     "weighting.loss": Style("training loss, all local epochs"),
     "weighting.last_loss": Style("training loss, last local epoch"),
     "weighting.phi": Style("φ: mean confidence of the trained model"),
+    "weighting.guarded": Style("φ that are not positive, so that a guard acts"),
     "weighting.m": Style("m: mean of X (the loss to its moment)"),
     "weighting.v": Style("v: variance of X"),
     "weighting.u": Style("bounds u and l over the distance δ", "curve", beside="l", over="delta"),
@@ -307,4 +311,5 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> str:
 TEXT = {
     "level": level_text, "quantiles": quantiles_text, "curve": curve_text, "counts": counts_text,
     "points": points_text, "mixture": mixture_text, "text": last_text, "against": against_text,
+    "members": members_text,
 }  # fmt: skip

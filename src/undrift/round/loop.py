@@ -19,7 +19,7 @@ from undrift.evaluate.diagnose import RoundView, ServerWork, counter, observe_ro
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
-from undrift.round.selection import Selection
+from undrift.round.selection import Selection, cohort_of
 from undrift.round.server import ServerRound, first_state, quarantine
 from undrift.round.untrusted import careful_round
 from undrift.store.record import Event, Metric, Note
@@ -149,7 +149,7 @@ class Loop:
         """One round: from a state to the next, and what there is to record."""
         round = state.round
         draws = system_stream() if self.plan.secret else numpy_stream(self.plan.seed, "cohort", round)
-        cohort = self.selection.choose(draws, self.plan.clients)
+        cohort = cohort_of(self.selection, draws, self.plan.clients, round)
         server_round = self.open_round(state)
         orders = self.orders(server_round, cohort)
         self.clock.lap("orders")
@@ -195,7 +195,7 @@ class Loop:
                 server_messages=server_round.messages_for(broadcasts, client),
                 state_round=state.versions.get(("state", client)),
                 keep_round=self.store.keep_round("state", client, state),
-                evaluate_on=("own", "global") if client in evaluated else (),
+                evaluate_on=self.plan.evaluate_on if client in evaluated else (),
                 size=int(self.runtime.federation.sizes[client]),
             )
             for position, client in enumerate(cohort)

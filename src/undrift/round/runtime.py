@@ -79,6 +79,11 @@ class Runtime:
         x, y = self.federation.train(client)
         return x.to(self.model.device), y.to(self.model.device)
 
+    def own_test(self, client: int) -> tuple[Any, Any]:
+        """A client's own test samples and their targets."""
+        x, y = self.federation.own_test(client)
+        return x.to(self.model.device), y.to(self.model.device)
+
     def network_input(self, x: Any) -> Any:
         """Samples as the network takes them."""
         return images.network_input(x)

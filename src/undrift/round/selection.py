@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -92,6 +93,51 @@ class List:
 
 
 @dataclass(frozen=True)
+class Cohorts:
+    """These cohorts, one per round: replays those of another program."""
+
+    cohorts: Sequence[Sequence[int]]
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        return self.of_round(0, population)
+
+    def of_round(self, round: int, population: int) -> list[int]:
+        return List(self.cohorts[round]).checked(population)
+
+    def check(self, population: int, rounds: int) -> None:
+        if not all(isinstance(one, (list, tuple)) for one in self.cohorts) or len(self.cohorts) < rounds:
+            raise BadRequest(
+                f"cohorts([[…], […]]) needs a list of clients for each of the {rounds} rounds, not "
+                f"{shown(list(self.cohorts))}; lower --rounds or add cohorts"
+            )
+        for round in range(rounds):
+            self.of_round(round, population)
+
+
+@dataclass(frozen=True)
+class RandomSample:
+    """`cohort` clients as a script draws them that calls Python's `random.seed(seed)` once and `random.sample(range(clients),
+    cohort)` in every round, and draws nothing else from that generator. FedNolowe's does, with seed 42."""
+
+    seed: int
+    cohort: float | int
+
+    def size(self, population: int) -> int:
+        if type(self.seed) is not int or self.seed < 0:
+            raise BadRequest(f"random_sample(seed, cohort) needs a whole seed of at least 0, not {self.seed}")
+        return Uniform(self.cohort).size(population)
+
+    def choose(self, stream: np.random.Generator, population: int) -> list[int]:
+        return self.of_round(0, population)
+
+    def of_round(self, round: int, population: int) -> list[int]:
+        draws, size = random.Random(self.seed), self.size(population)
+        for _ in range(round):
+            draws.sample(range(population), size)
+        return sorted(draws.sample(range(population), size))
+
+
+@dataclass(frozen=True)
 class Function:
     """A function of the user's own: of a random stream and the number of clients, the ids of the participants."""
 
@@ -112,10 +158,18 @@ class Function:
 
 
 LEAST_EXPECTED = 0.01  # clients per round: below, drawing again until one is chosen takes ever longer
-NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List}
+NAMES = {"uniform": Uniform, "all": All, "probability": Probability, "list": List, "cohorts": Cohorts,
+         "random_sample": RandomSample}  # fmt: skip
 
 
-def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
+def cohort_of(found: Selection, stream: np.random.Generator, population: int, round: int) -> list[int]:
+    """The participants of one round. Only a replayed selection depends on the round's number; the others draw."""
+    if isinstance(found, (Cohorts, RandomSample)):
+        return found.of_round(round, population)
+    return found.choose(stream, population)
+
+
+def chosen(given: Any, cohort: float | int | None, clients: int, rounds: int = 1) -> Selection:
     """The selection that --selection and --cohort name."""
     call = text.parse(given) if isinstance(given, str) else None
     if call is not None and call.name == "uniform":
@@ -138,6 +192,10 @@ def chosen(given: Any, cohort: float | int | None, clients: int) -> Selection:
     found: Selection = text.build("selection", call, NAMES) if call is not None else given
     if isinstance(found, List):
         found.checked(clients)
+    if isinstance(found, Cohorts):
+        found.check(clients, rounds)
+    if isinstance(found, RandomSample):
+        found.size(clients)
     if isinstance(found, Probability) and found.p * clients < LEAST_EXPECTED:
         raise BadRequest(
             f"probability({found.p:g}) of {clients} clients expects less than one client in a hundred rounds; use at least "
@@ -161,7 +219,7 @@ def kind_of_cohort(found: Selection, clients: int) -> str:
 
 
 def expected_cohort(found: Selection, clients: int) -> float | None:
-    if isinstance(found, Uniform):
+    if isinstance(found, (Uniform, RandomSample)):
         return found.size(clients)
     if isinstance(found, Probability):
         return found.p * clients

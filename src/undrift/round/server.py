@@ -71,8 +71,9 @@ class ServerRound:
 
         proxy = self.proxy() if "proxy" in part.needs else None
         return Server(
-            self.plan, round, self.vector, part.key, self.state.memories, self.memories, shelf, self.model, note, proxy
-        )
+            self.plan, round, self.vector, part.key, self.state.memories, self.memories, shelf, self.model, note, proxy,
+            self.state.evaluated,
+        )  # fmt: skip
 
     # ---- before the clients ----------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class ServerRound:
         return ServerState(state.round + 1, vector, evaluated, self.counters(kept), memories, versions)
 
     def weigh(self, replies: Replies) -> tuple[Replies, list[float]]:
-        """The replies that count, and how much each: non-negative weights that sum to one."""
+        """The replies that count, and how much each: weights that sum to one, non-negative unless the rule is signed."""
         part, round = self.plan.method.one("weighting"), self.state.round
         if len(replies) > 1:
             raw = self.raw_weights(part, replies)
@@ -175,10 +176,10 @@ class ServerRound:
                 replies, raw = replies.only(usable), raw[usable]
         else:
             raw = torch.ones(len(replies), dtype=torch.float64)
-        weights, why = normalised(raw.tolist(), replies.n)
+        weights, why = normalised(raw.tolist(), replies.n, part.signed)
         if why:
             self.events.append((round, None, "weights", f"{part.name}: {why}; weights by size instead"))
-        if max(weights, default=0.0) > self.plan.weight_cap:
+        if max(weights, default=0.0) > self.plan.weight_cap and not part.signed:
             for client, weight in zip(replies.ids, weights):
                 self.notes.append((round, client, part.key, "uncapped", as_json(weight)))
             weights = capped(weights, self.plan.weight_cap)

@@ -157,7 +157,8 @@ def results_table(rows: Sequence[Row], rank_by: str | None = None) -> list[list[
     """One line per method: mean ± std over seeds. The best method is first, by the column that methods are ranked by.
     Methods without a value there follow, by their L1 Acc(L). Failed ones are last."""
     named, headline = columns_of(rows), headline_of(rows)
-    head = ["method", *named, "s"]
+    counted = any(row.get("privacy") for row in rows)
+    head = ["method", *named, *["ε"] * counted, "s"]
     ranked_by = named[rank_column(rows, rank_by)]
     lines = []
     for method, own in by_method(rows).items():
@@ -169,8 +170,15 @@ def results_table(rows: Sequence[Row], rank_by: str | None = None) -> list[list[
             continue
         numbers = [mean_and_std(values(finished, method, value), headline.factor) for value in named.values()]
         seconds = f"{np.mean([row['seconds'] for row in finished]):.1f}"
-        lines.append((score(finished, method, ranked_by), [name, *numbers, seconds]))
+        spent = [largest_epsilon(finished)] if counted else []
+        lines.append((score(finished, method, ranked_by), [name, *numbers, *spent, seconds]))
     return [head, *[line for _, line in sorted(lines, key=lambda item: item[0], reverse=True)]]
+
+
+def largest_epsilon(rows: Sequence[Row]) -> str:
+    """The largest ε over seeds: each run is a release of its own on the same data, and none has more. ∞ without noise."""
+    spent = [row["privacy"]["epsilon"] for row in rows if row.get("privacy")]
+    return "—" if not spent else "∞" if None in spent else f"{max(spent):.3g}"
 
 
 def sites_table(rows: Sequence[Row]) -> list[list[str]]:

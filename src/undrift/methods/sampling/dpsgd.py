@@ -25,7 +25,7 @@ import torch
 from undrift.contract.context import Message
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Sampling, Tree, defines
 from undrift.core.streams import system_normal, system_stream
-from undrift.methods.upload.accountant import Mechanism, epsilon
+from undrift.methods.upload.accountant import Mechanism, epsilon, library
 
 AROUND = ("sample_weights", "logits", "loss", "epoch_indices")
 
@@ -41,6 +41,8 @@ class DpSgd(Sampling, Objective):
     protects: ClassVar[bool] = True
 
     def check(self, plan: Plan) -> Iterable[Problem]:
+        if self.noise:
+            library()  # what counts ε is an extra: say so before round 0
         if plan.layout.n > plan.layout.nP:
             yield Problem("error", "dpsgd needs gradients of single samples, and BatchNorm mixes them; use norm=group")
         for part in plan.method.parts:

@@ -16,7 +16,9 @@ is U), `loss` (ℓ ≤ `level`), `top` (the median loss of the `level` most unce
 (U only) are the paper's ablations. Controls, with the same counts: `order=random` (one random order per round) and
 `order=matched` (a new random subset each epoch: FedAvg with as many steps).
 
-The uncertainty of a sequence or a mask is the mean over its tokens or pixels. A task without class logits is refused.
+`survey_of=3` notes every sample of client 3 instead of a few, and which positions are biased: docs/evaluation.md says how to
+read which samples change sides between rounds. The uncertainty of a sequence or a mask is the mean over its tokens or
+pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class FedBSS(Sampling):
     level: float | None = None  # of the other boundaries: 0.7 (ratio), 1.0 (loss), 10 (top)
     pacing: Literal["cosine", "linear", "filter"] = "cosine"
     order: Literal["loss", "random", "matched"] = "loss"
+    survey_of: Annotated[int | None, Range(least=0)] = None  # the client whose samples are all noted
 
     needs: ClassVar = ("class_logits",)
 
@@ -67,6 +70,11 @@ class FedBSS(Sampling):
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         assert self.T1 is not None
+        if self.survey_of is not None and self.survey_of >= plan.clients:
+            yield Problem(
+                "error",
+                f"fedbss(survey_of={self.survey_of}) names no client; clients are numbered 0 to {plan.clients - 1}",
+            )
         if plan.rounds <= self.T1:
             yield Problem(
                 "warning",
@@ -98,7 +106,10 @@ class FedBSS(Sampling):
         job.note("biased", (job.n - unbiased) / job.n)
         if "labels" in task.provides:
             job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
-        job.note("survey", survey_note(loss, u, easiest))
+        whole = job.client == self.survey_of
+        job.note("survey", survey_note(loss, u, easiest, job.n if whole else SURVEYED))
+        if whole:
+            job.note("biased_samples", easiest[unbiased:].sort().values)
         draw = job.stream("order")
         return (easiest if self.order == "loss" else torch.randperm(job.n, generator=draw)), unbiased, draw
 
@@ -130,8 +141,8 @@ class FedBSS(Sampling):
         return epoch / epochs if self.pacing == "linear" else 0.0
 
 
-def survey_note(loss: torch.Tensor, u: torch.Tensor, easiest: torch.Tensor) -> dict[str, list[float]]:
-    """Loss and uncertainty of a few samples, evenly spaced from the easiest to the hardest."""
+def survey_note(loss: torch.Tensor, u: torch.Tensor, easiest: torch.Tensor, most: int) -> dict[str, list[float]]:
+    """Loss and uncertainty of at most so many samples, evenly spaced from the easiest to the hardest."""
     finite = easiest[torch.isfinite(loss[easiest])]
-    few = finite[torch.linspace(0, max(len(finite) - 1, 0), min(SURVEYED, len(finite))).round().long()]
+    few = finite[torch.linspace(0, max(len(finite) - 1, 0), min(most, len(finite))).round().long()]
     return {"loss": [round(v, 4) for v in loss[few].tolist()], "uncertainty": [round(v, 4) for v in u[few].tolist()]}

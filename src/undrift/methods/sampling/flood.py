@@ -44,6 +44,7 @@ class RoundScores:
     below: list[torch.Tensor] = field(default_factory=list)
     finite: list[torch.Tensor] = field(default_factory=list)
     order: torch.Tensor | None = None  # of the batch, where the control is random
+    guarded: int = 0  # scores that a guard of ASH-S changed
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ class Flood(Sampling):
             with torch.no_grad():
                 s = scores.of_logits(self.score, job.plan.task, batch.logits, batch.y, batch.features, batch.head)
                 below = self.unsure(s, None if batch.again else scratch)
+                if not batch.again:
+                    scratch.guarded += scores.guarded_in(self.score, batch.features)
         if not batch.again:
             scratch.below.append(below)
         if self.control == "random":
@@ -175,6 +178,8 @@ class Flood(Sampling):
         job.note("tau", torch.stack(scratch.taus).double().mean())
         job.note("weighted", torch.cat(scratch.below).double().mean())
         job.note("scores", quartiles)
+        if scratch.guarded:
+            job.note("guarded", scratch.guarded)
         if nonfinite := int((~torch.cat(scratch.finite)).sum()):
             job.note("nonfinite", nonfinite)
         return state, {}

@@ -66,11 +66,16 @@ def of_logits(
     return task.per_sample(score(z.flatten(0, -2)).view(z.shape[:-1]), y)
 
 
+def guarded_in(name: str, features: torch.Tensor | None) -> int:
+    """How many scores of these samples are not the formula's, because a guard acted."""
+    return guarded(features) if name == "ash-s" and features is not None else 0
+
+
 def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
     """The scores of a client's training data under the "received" or "trained" model, from one shared pass."""
     scored = job.scored(role)
     head = job.replica(getattr(job, role)).flat.head if "features" in needs(name) else None
-    if name == "ash-s" and scored.features is not None and (changed := guarded(scored.features)):
+    if changed := guarded_in(name, scored.features):
         job.note("guarded", changed)
     with torch.no_grad():
         return of_logits(name, job.plan.task, scored.logits, job.targets, scored.features, head)

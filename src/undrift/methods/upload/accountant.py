@@ -126,6 +126,6 @@ def library() -> Any:
         import dp_accounting.rdp
     except ImportError:
         raise BadRequest(
-            "dp counts ε with dp-accounting, which is not installed: pip install 'undrift[privacy]'"
+            "ε is counted with dp-accounting, which is not installed: pip install 'undrift[privacy]'"
         ) from None
     return dp_accounting

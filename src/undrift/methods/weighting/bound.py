@@ -15,7 +15,10 @@ has v = 0 and therefore the smallest η as well. On the default grid η lies in 
 
 The paper's eq. 16 prints M where its proof has M². With M the theorem is false at M > 1. It is not known which loss and
 grid the authors used, or whether they measured before or after training. `before` compares all clients under the same
-model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance?
+model. `invert` selects the controls: does η do more than the mean loss, √v, the size, or chance? `on=test` measures on the
+client's own test slice, which the authors' Sec. 5.1 seems to do: the test data then choose the weights, so that accuracies of
+such a run are no test. Under a server that sends another vector than it evaluates (FedDyn's Θ = θ̄ + Σh/N),
+`under=evaluated` measures θ̄, which travels down beside Θ.
 
 Any loss in [0, M] will do, so other tasks have theirs: jsd and zero_one are means over the tokens of a sequence or the
 pixels of a mask, zero_one of several labels is the share that is wrong, and ce is the task's own loss, clipped at M. A
@@ -25,14 +28,15 @@ regression has neither classes nor errors: give it bound(loss=ce, M=…).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
 
 from undrift.contract.context import Message
-from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Job, Plan, Range, Replies, Server, Tree, Weighting
+from undrift.contract.declare import Along, Declaration, Number
+from undrift.contract.parts import Job, Plan, Problem, Range, Replies, Server, Tree, Weighting
 from undrift.contract.task import Task
 from undrift.core.errors import BadRequest
 
@@ -46,7 +50,7 @@ class Bound(Weighting):
     M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce of classes
     moment: Literal[1, 2] = 2
     when: Literal["before", "after"] = "before"
-    on: Literal["train", "held"] = "train"
+    on: Literal["train", "held", "test"] = "train"
     share: Annotated[float, Range(above=0, below=1)] = 0.2  # held out, where on = held
     radius: Annotated[float, Range(above=0, most=1)] = 0.2
     points: Annotated[int, Range(least=1)] = 10
@@ -54,6 +58,7 @@ class Bound(Weighting):
     start: Annotated[float | None, Range(least=0, most=1)] = None
     finite: bool = False
     invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta"
+    under: Literal["received", "evaluated"] = "received"  # the model that is measured, where when = before
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -65,15 +70,29 @@ class Bound(Weighting):
     def uplink(self) -> Declaration:
         return {"spread": Number(*self.spread_range())}
 
+    @property
+    def downlink(self) -> Declaration:
+        return {"evaluated": Along("model")} if self.under == "evaluated" else {}
+
     def validate(self) -> None:
         if self.M is not None and self.loss != "ce" and self.M != 1:
             raise BadRequest(f"bound: M must be 1 (or none) for {self.loss}, not {self.M}; only loss=ce has another M")
         if self.start is not None and self.start > self.radius:
             raise BadRequest(f"bound: start must be between 0 and the radius {self.radius}, not {self.start}")
+        if self.under == "evaluated" and self.when == "after":
+            raise BadRequest("bound: under=evaluated measures before training; leave out when=after")
+
+    def check(self, plan: Plan) -> Iterable[Problem]:
+        if self.on == "test":
+            yield Problem(
+                "warning",
+                "bound(on=test) weighs the clients by their test data: accuracies of this run are on data that the method "
+                "has seen",
+            )
 
     @property
     def measures(self) -> str:  # type: ignore[override]
-        return "received" if self.when == "before" else ""
+        return "received" if self.when == "before" and self.under == "received" else ""
 
     def resolve(self, plan: Plan) -> Bound:
         largest = 2 * math.log(plan.classes) if self.loss == "ce" and plan.classes > 1 else 1.0
@@ -87,11 +106,18 @@ class Bound(Weighting):
         count = min(max(1, round(self.share * job.n)), job.n - 1) if self.on == "held" else 0
         return torch.randperm(job.n, generator=job.lasting("held"))[:count]
 
+    def broadcast(self, server: Server) -> Message:
+        return {"evaluated": server.last_evaluated} if self.under == "evaluated" else {}
+
     def before_training(self, job: Job, state: Any, server_message: Message) -> float | None:
-        return self.spread(job, "received") if self.when == "before" else None
+        if self.when == "after":
+            return None
+        if self.under == "evaluated":
+            return self.spread(job, self.measured(job, server_message["evaluated"], self.on))
+        return self.spread(job, self.losses(job, "received"))
 
     def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, Message]:
-        return state, {"spread": self.spread(job, "trained") if scratch is None else scratch}
+        return state, {"spread": self.spread(job, self.losses(job, "trained")) if scratch is None else scratch}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         server.note("delta", self.grid())
@@ -103,10 +129,10 @@ class Bound(Weighting):
         size = torch.tensor(replies.n, dtype=torch.float64) if self.invert == "n_over_eta" else 1.0
         return size / spread
 
-    def spread(self, job: Job, role: str) -> float:
+    def spread(self, job: Job, losses: torch.Tensor) -> float:
         """The number whose inverse is this client's weight: η, or that of a control."""
         M = 1.0 if self.M is None else self.M
-        L = self.losses(job, role).clamp(max=M)
+        L = losses.clamp(max=M)
         M2 = M**self.moment
         X = L**self.moment
         m, v = X.mean().item(), X.var().item() if len(X) > 1 else 0.0
@@ -130,13 +156,17 @@ class Bound(Weighting):
         return M2 * (r * (2 - r)).sum().item(), M2 * self.points  # v = 0, whatever m is; every u − l is at most M²
 
     def losses(self, job: Job, role: str) -> torch.Tensor:
-        """L of every sample. A client of one sample holds nothing out: then of its training data."""
-        loss, task = LOSS[self.loss], job.plan.task
-        if self.on == "held":
-            replica = job.replica(getattr(job, role))
-            if batches := [loss(task, replica(x)[0].double(), y) for x, y in job.batches("held", on="held")]:
-                return torch.cat(batches)
-        return loss(task, job.scored(role).logits.double(), job.targets)
+        """L of every sample under the model in a role; the pass over the training data is shared with other parts."""
+        if self.on == "train":
+            return LOSS[self.loss](job.plan.task, job.scored(role).logits.double(), job.targets)
+        return self.measured(job, getattr(job, role), self.on)
+
+    def measured(self, job: Job, vector: torch.Tensor, on: str) -> torch.Tensor:
+        replica, loss = job.replica(vector), LOSS[self.loss]
+        found = [loss(job.plan.task, replica(x)[0].double(), y) for x, y in job.batches("held", on=on)]
+        if not found:  # a client of one sample holds nothing out, and not every client has a test slice
+            return self.measured(job, vector, "train")
+        return torch.cat(found)
 
     def grid(self) -> torch.Tensor:
         start = self.radius / self.points if self.start is None else self.start

@@ -10,9 +10,10 @@ permuted and reversed φ are its controls.
 
 The trap: φ/Σφ of negative scores is reversed (always with GEN), and mixed signs explode. `norm_phi=auto` divides by the
 sum if all φ are positive. Otherwise it first adds the score's own fixed bound (GEN) or takes softplus (the others). It
-never subtracts the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. `sum` is the released
-code, which also scores *augmented* inputs. Here they are not augmented. The score of a sequence or a mask is the mean
-over its tokens or pixels. A task without class logits is refused.
+never subtracts the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. The round notes when it
+did so. `sum` is the released code: weights may then be negative, and the model moves away from such a client. That code also
+scores *augmented* inputs. Here they are not augmented. The score of a sequence or a mask is the mean over its tokens or
+pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Flood(Weighting):
         scores.named(self.score)
 
     @property
+    def signed(self) -> bool:  # type: ignore[override]
+        return self.norm_phi == "sum"
+
+    @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return scores.needs(self.score)
 
@@ -56,7 +61,10 @@ class Flood(Weighting):
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         n = torch.tensor(replies.n, dtype=torch.float64)
         phi = torch.tensor([message["phi"] for message in replies.client_messages], dtype=torch.float64)
-        return n / n.sum() + self.alpha * self.shares(self.controlled(phi, replies, server), server.plan.classes)
+        phi = self.controlled(phi, replies, server)
+        if self.norm_phi == "auto" and not (phi > 0).all():
+            server.note("guarded", int((phi <= 0).sum()))  # clients whose φ the plain share would reverse
+        return n / n.sum() + self.alpha * self.shares(phi, server.plan.classes)
 
     def controlled(self, phi: torch.Tensor, replies: Replies, server: Server) -> torch.Tensor:
         if self.phi == "constant":

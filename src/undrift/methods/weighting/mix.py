@@ -23,7 +23,7 @@ from undrift.contract.parts import Job, Plan, Problem, Replies, Server, Tree, We
 from undrift.core.errors import BadRequest
 
 Context = TypeVar("Context", Job, Server)
-SERVER_HOOKS = ("init_server", "broadcast", "message_for", "receive")
+SERVER_HOOKS = ("init_server", "message_for", "receive")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,10 @@ class Mix(Weighting):
         for rule in self.rules:
             if not isinstance(rule, Weighting):
                 raise BadRequest(f"mix: {rule} is not a weighting; write its brackets, as in mix([size()], [1])")
-            if any(defines(rule, hook) for hook in SERVER_HOOKS):
-                raise BadRequest(f"mix: {rule.name} keeps state at the server and cannot be mixed; leave it out")
+            if rule.downlink or any(defines(rule, hook) for hook in SERVER_HOOKS):
+                raise BadRequest(
+                    f"mix: {rule.name} keeps state at the server or sends something down, and cannot be mixed; leave it out"
+                )
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -53,6 +55,10 @@ class Mix(Weighting):
     @property
     def measures(self) -> str:  # type: ignore[override]
         return next((rule.measures for rule in self.rules if rule.measures), "")
+
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        return any(rule.signed for rule in self.rules)
 
     @property
     def uplink(self) -> Declaration:
@@ -90,7 +96,7 @@ class Mix(Weighting):
                 for message in replies.client_messages
             ]
             total += share * shares_of(
-                rule.weights(noting(server, i), replace(replies, client_messages=own)), replies.n
+                rule.weights(noting(server, i), replace(replies, client_messages=own)), replies.n, rule.signed
             )
         return total
 
@@ -109,9 +115,10 @@ def joined(states: list[Tree]) -> Tree:
     return None if all(state is None for state in states) else states
 
 
-def shares_of(raw: torch.Tensor, n: Sequence[int]) -> torch.Tensor:
+def shares_of(raw: torch.Tensor, n: Sequence[int], signed: bool = False) -> torch.Tensor:
     """A rule's weights, which sum to one over the clients with a finite score; nan for the others."""
     finite = [i for i in range(len(raw)) if math.isfinite(raw[i])]
     out = torch.full((len(raw),), math.nan, dtype=torch.float64)
-    out[finite] = torch.tensor(normalised(raw[finite].tolist(), [n[i] for i in finite])[0], dtype=torch.float64)
+    known = normalised(raw[finite].tolist(), [n[i] for i in finite], signed)[0]
+    out[finite] = torch.tensor(known, dtype=torch.float64)
     return out
