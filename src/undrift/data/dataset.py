@@ -131,7 +131,9 @@ def standardised(x: np.ndarray | torch.Tensor, mean: Sequence[float], std: Seque
     return tensor.sub_(means).div_(deviations)
 
 
-def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
+def assembled(
+    name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "", task: Any = None
+) -> DataSet:
     """A data set from decoded arrays, which include the class names, mean and standard deviation."""
 
     def named(key: str) -> tuple[str, ...]:
@@ -155,6 +157,7 @@ def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: st
         clients=named("clients"),
         client_train=arrays.get("client_train"),
         client_test=arrays.get("client_test"),
+        task=task,
     )
 
 
