@@ -39,8 +39,20 @@ def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
         module, name = build_module(options, federation)
         flat = flatten(module, chosen_device(options.device), federation, name)  # lazy modules draw here
     if options.init is not None:
-        flat.read_state_dict(read_tensors(Path(options.init)))
+        read_init(flat, Path(options.init))
     return flat, name
+
+
+def read_init(flat: Flat, path: Path) -> None:
+    """Start from a file. One without the frozen parameters says which ones it was trained on."""
+    state = read_tensors(path)
+    base = metadata_of(path).get("base")
+    if base is not None and not flat.frozen_names() & set(state) and base != flat.frozen.digest:
+        raise BadRequest(
+            f"{path} was trained on a base with SHA-256 {base[:16]}…, and the frozen parameters of this model have "
+            f"{flat.frozen.digest[:16] or 'none'}…; use the same base"
+        )
+    flat.read_state_dict(state)
 
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
@@ -190,6 +202,10 @@ def try_training(flat: Flat, federation: Federation) -> None:
                 raise
             except Exception:
                 return  # it raises again in a client's round, where the error names client and round
+    if (written := flat.frozen.written()) is not None:
+        raise BadRequest(
+            f"{name} writes into its frozen parameter {written}; keep what changes between calls in a registered buffer"
+        )
     if flat.device.type == "cpu" and not torch.equal(*(output.nan_to_num() for output in outputs)):
         raise BadRequest(
             f"{name} gives different outputs for the same weights, samples and random numbers; keep what changes "
@@ -256,3 +272,11 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise BadRequest(
             f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"
         ) from None
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """The text values in the header of a safetensors file that was read before."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return file.metadata() or {}
