@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -58,7 +59,8 @@ def digest_of(tensors: Mapping[str, torch.Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         total.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        values: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+        total.update(values)
     return total.hexdigest()
 
 

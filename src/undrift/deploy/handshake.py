@@ -103,8 +103,8 @@ class Handshake:
         for node, connection in self._online.items():
             if self._requested.get(node) != connection:
                 self._send_request(node, connection, self.request)
-        if self._awaited:
-            for message_id, reply in self.transport.fetch(list(self._awaited)).items():
+        while self._awaited and (replies := self.transport.fetch(list(self._awaited))):
+            for message_id, reply in replies.items():
                 self._handle_reply(self._awaited.pop(message_id), reply)
 
     def _send_request(self, node: int, connection: Connection, request: Envelope) -> None:
