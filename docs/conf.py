@@ -37,6 +37,7 @@ CONTENTS = {
         "evaluation",
         "comparing",
         "methods",
+        "adapters",
         "privacy",
         "models",
         "attacks",

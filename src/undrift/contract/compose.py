@@ -78,6 +78,11 @@ class Method:
     def private_names(self, layout: Layout) -> set[str]:
         return {name for part in self.on("private") for name in part.entries(layout)}
 
+    @property
+    def freezes(self) -> list[str]:
+        """Patterns of parameters that are not trained."""
+        return [pattern for part in self.parts for pattern in part.freezes]
+
     def private_mask(self, layout: Layout) -> torch.Tensor | None:
         names = self.private_names(layout)
         return layout.mask(names) if names else None
@@ -136,6 +141,7 @@ NEEDS = {
     "effective_steps": "the normalised step count, which has no meaning with adam, a persistent momentum or a method that trains "
     "parts of the model in turn; use --optimizer sgd without --persist-momentum",
     "proxy": "a proxy set at the server; add --proxy 0.02",
+    "adapters": 'low-rank adapters, and the model has none; add --adapt "lora(rank=8)"',
     "features": "the features that enter the last linear layer, and the model's logits are not the output of one; "
     "let the model return what its last linear layer gives",
 }

@@ -78,7 +78,8 @@ def architecture(module: nn.Module, sample: torch.Tensor) -> Architecture:
         if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
             # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
             # head's own weight refuse such a model.
-            if torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
+            own = name.rpartition(".")[2] != "base_layer"  # of an adapter that adds to it, at first nothing
+            if own and torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

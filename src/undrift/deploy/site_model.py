@@ -13,8 +13,9 @@ from torch import nn
 from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
 from undrift.core.schema import Count, Name, Seed, check, setting
+from undrift.experiment.adapting import adapted, read_tensors
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
-from undrift.experiment.network import build_module, read_tensors
+from undrift.experiment.network import build_module
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Mixture
 from undrift.federation import images
@@ -36,6 +37,7 @@ class SiteFile:
 
     site: Name = setting(..., "the site's name")
     model: Name = setting(..., "the network, as in run.toml")
+    adapt: str | None = setting(None, "its adapters, as in run.toml")
     method: str = setting(..., "the method's label")
     round: Annotated[int, Ge(0)] = setting(..., "rounds before this evaluation")
     seed: Seed = setting(..., "seed of the run")
@@ -79,7 +81,8 @@ class SiteModel:
         rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
         placeholder = Federation("site", rows, rows, [], self.about["labels"])
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten below
-            module, _ = build_module(from_keywords({"model": given}), placeholder)
+            options = from_keywords({"model": given, "adapt": self.about.get("adapt")})
+            module, _ = adapted(build_module(options, placeholder)[0], options, placeholder)
             module(images.network_input(rows[0]))  # lazy layers get their shapes
         try:
             module.load_state_dict(read_tensors(self.folder / name))

@@ -150,6 +150,7 @@ class SiteStore:
         table = {
             "site": site,
             "model": setup.model_name,
+            **({} if setup.options.adapt is None else {"adapt": setup.options.adapt}),
             "method": setup.method.name,
             "round": round,
             "seed": setup.options.seed,

@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from undrift.core.streams import key
 from undrift.core.user_code import user_function
 from undrift.core.vector import Flat
 from undrift.core.words import clipped, shown
+from undrift.experiment.adapting import adapted, freeze, read_tensors
 from undrift.experiment.options import Options
 from undrift.federation import images
 from undrift.federation.environment import augment
@@ -32,14 +33,17 @@ from undrift.federation.federation import Federation
 from undrift.round.runtime import cross_entropy
 
 
-def build_network(options: Options, federation: Federation) -> tuple[Flat, str]:
-    """(the network as one flat vector with its initial values, its name)."""
+def build_network(options: Options, federation: Federation, freezes: Sequence[str] = ()) -> tuple[Flat, str]:
+    """(the network as one flat vector with its initial values, its name). `freezes` are patterns of parameters that the
+    method does not train."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(options.seed, "model"))
         module, name = build_module(options, federation)
+        module, rest = adapted(module, options, federation)
+        freeze(module, freezes)
         flat = flatten(module, chosen_device(options.device), federation, name)  # lazy modules draw here
-    if options.init is not None:
-        read_init(flat, Path(options.init))
+    if rest is not None:
+        read_init(flat, rest)
     return flat, name
 
 
@@ -258,20 +262,6 @@ def chosen_device(name: str) -> torch.device:
             f"the device {shown(name)} cannot be used: {clipped(str(error).splitlines()[0], 200)}; try --device cpu"
         ) from None
     return device
-
-
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The state dict in a safetensors file."""
-    import safetensors.torch
-
-    try:
-        return safetensors.torch.load_file(path)
-    except FileNotFoundError:
-        raise BadRequest(f"there is no file {path}; --init takes a .safetensors file") from None
-    except Exception as error:
-        raise BadRequest(
-            f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"
-        ) from None
 
 
 def metadata_of(path: Path) -> dict[str, str]:
