@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import nn
@@ -32,6 +32,8 @@ class lora:  # noqa: N801
     train: str | Sequence[str] | None = None
     dropout: Annotated[float, Range(least=0, below=1)] = 0.0
     merged: bool = False
+
+    name: ClassVar[str] = "lora"
 
     def __post_init__(self) -> None:
         check_parameters(self)
