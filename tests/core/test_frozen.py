@@ -16,6 +16,7 @@ import undrift as ud
 from undrift.core.errors import BadRequest
 from undrift.core.frozen import digest_of
 from undrift.core.vector import Flat
+from undrift.engine.object_store import ArrayReader, ArrayWriter
 from undrift.engine.spawn import start_workers, stop_workers
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
@@ -224,6 +225,19 @@ def test_training_in_turns_needs_a_trained_head():
 @pytest.mark.parametrize("method", ["fedproto", "moon", "fedrs", "flood", "fedmr"])
 def test_other_methods_run_with_a_frozen_head(method):
     assert torch.isfinite(ud.run(method, six(), model=frozen_head, **RUN).vector).all()
+
+
+def test_tensors_of_every_dtype_pass_rays_object_store():
+    """numpy has no bfloat16: the bits travel, and come back as what they were."""
+    writer = ArrayWriter()
+    tensors = [torch.arange(7.0).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    places = [writer.place(tensor) for tensor in tensors]
+    for copy in (True, False):
+        reader = ArrayReader(writer.arrays, copy=copy)
+        for tensor, place in zip(tensors, places, strict=True):
+            read = reader.tensor(place)
+            assert read.dtype == tensor.dtype
+            assert torch.equal(read, tensor)
 
 
 PROPORTIONAL = """

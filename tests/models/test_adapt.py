@@ -121,6 +121,39 @@ class TestWithPeft:
         assert outcome["adapter"] == 2 * 2 * 4 * (32 + 32) * 4  # two layers, query and value, rank 4, float32
         assert set(outcome["down"]) == set(outcome["up"]) == {outcome["adapter"]}
 
+    def test_a_local_folder_in_bfloat16_stays_so(self, tmp_path):
+        """A base of transformers from a folder: loaded without a hub, held and hashed in its own dtype."""
+        from transformers import BertForSequenceClassification
+
+        Bert().bert.bfloat16().save_pretrained(tmp_path / "base")
+
+        def network():
+            module = Bert()
+            module.bert = BertForSequenceClassification.from_pretrained(
+                tmp_path / "base", dtype=torch.bfloat16, local_files_only=True
+            )
+            return module
+
+        federation = tokens(4)
+        settings = {**RUN, "model": network, "adapt": "lora(rank=4, targets=[query, value])"}
+        result = ud.run("fedsa-lora", federation, **settings)
+        frozen = result.setup.plan.layout.frozen
+        assert {entry.dtype for entry in frozen} == {"bfloat16"}
+        assert result.vector.dtype == torch.float32
+        assert not [said for said in result.setup.notices if "held as float32" in said]
+        spread = ud.run("fedsa-lora", federation, **{**settings, "engine": "processes", "workers": 2})
+        assert torch.equal(result.vector, spread.vector)
+
+
+def tokens(clients: int):
+    """Rows of six token ids and a label of two classes."""
+    draw = torch.Generator().manual_seed(0)
+    rows = [
+        (torch.randint(1, 40, (8, 6), generator=draw).float().numpy(), torch.randint(2, (8,), generator=draw).numpy())
+        for _ in range(clients)
+    ]
+    return ud.Federation.from_clients(rows)
+
 
 def transformer_bytes(clients: int) -> dict:
     """A BERT from a config on rows of token ids: bytes of every order's and reply's vector."""
@@ -136,12 +169,7 @@ def transformer_bytes(clients: int) -> dict:
             counted["up"] += [r.vector.numel() * r.vector.element_size() for _, r in training]
             return replies
 
-    draw = torch.Generator().manual_seed(0)
-    rows = [
-        (torch.randint(1, 40, (8, 6), generator=draw).float().numpy(), torch.randint(2, (8,), generator=draw).numpy())
-        for _ in range(clients)
-    ]
-    federation = ud.Federation.from_clients(rows)
+    federation = tokens(clients)
     from undrift.experiment.options import from_keywords
     from undrift.experiment.setup import prepare
     from undrift.store.run_store import RunStore
