@@ -37,7 +37,6 @@ class SiteFile:
 
     site: Name = setting(..., "the site's name")
     model: Name = setting(..., "the network, as in run.toml")
-    adapt: str | None = setting(None, "its adapters, as in run.toml")
     method: str = setting(..., "the method's label")
     round: Annotated[int, Ge(0)] = setting(..., "rounds before this evaluation")
     seed: Seed = setting(..., "seed of the run")
@@ -47,6 +46,7 @@ class SiteFile:
     personal: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
         ..., "the personal model: `file` and `weight` of each member"
     )
+    adapt: str | None = setting(None, "its adapters, as in run.toml")
 
 
 class SiteModel:
