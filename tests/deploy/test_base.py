@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from undrift.core.errors import BadRequest
+from undrift.testing import LowRank
 
 FROZEN, TRAINED = 64 * 16 + 16, 16 * 10 + 10
 
@@ -114,6 +115,17 @@ def test_a_removed_base_file_is_sent_again(deploy, simulate):
     deployment.serve()
     assert bases_sent(deployment).count(100) == 2
     assert site_base(deployment).exists()
+
+
+def adapted() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), LowRank(nn.Linear(64, 16), 2, merged=True), nn.ReLU(), nn.Linear(16, 10))
+
+
+@pytest.mark.parametrize("method", ["ffa-lora", "fedsa-lora+scaffold@fednolowe", "flexlora", "flora", "hetlora"])
+def test_methods_on_adapters_give_a_simulations_bits(method, deploy, simulate):
+    deployed = deploy(method, model=adapted, rounds=3).serve()
+    assert torch.equal(deployed.vector, simulate(method, model=adapted, rounds=3).vector)
 
 
 def test_an_app_that_was_made_with_another_base_does_not_start(deploy):

@@ -196,12 +196,15 @@ def small_network(features: int, classes: int, norm: bool = False, dropout: floa
 class LowRank(nn.Module):
     """A linear layer with a frozen weight and an adapter, with the names that `--adapt lora` gives."""
 
+    lora_merged: torch.Tensor | None
+
     def __init__(self, layer: nn.Linear, rank: int, alpha: float = 2.0, merged: bool = False) -> None:
         super().__init__()
         self.base_layer, self.scaling = layer.requires_grad_(False), alpha / rank
         self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, rank, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, layer.out_features, bias=False)})
-        nn.init.zeros_(self.lora_B["default"].weight)
+        second = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(second.weight)
+        self.lora_B = nn.ModuleDict({"default": second})
         self.register_buffer("lora_merged", torch.zeros(layer.out_features, layer.in_features) if merged else None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
