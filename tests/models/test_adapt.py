@@ -40,11 +40,16 @@ def test_a_pattern_fits_a_full_name_or_its_last_part():
         ("lora(rnak=8)", "rank"),
         ("dora(rank=8)", "lora"),
         ("lora(dropout=1)", "dropout"),
+        ("json:dumps(rank=8)", "lora"),
     ],
 )
 def test_bad_adapters_are_refused_in_one_sentence(given, sentence):
     with pytest.raises(BadRequest, match=sentence):
         adapter_of(given)
+
+
+def test_an_adapter_is_read_from_text():
+    assert adapter_of("lora(rank=8, alpha=16, targets=[query, value])") == lora(8, 16, ["query", "value"])
 
 
 def test_a_layer_that_is_not_there_is_named():
@@ -92,6 +97,10 @@ class TestWithPeft:
         spread = ud.run(method, digits(), **{**settings, "engine": "processes", "workers": 2})
         assert torch.equal(inline.vector, spread.vector)
         assert len(adapters(inline.setup.plan.layout)) == 2
+
+    def test_a_rank_beyond_the_layers_is_refused(self):
+        with pytest.raises(BadRequest, match="lora has rank 1000000, and no target has more than 64 inputs or outputs"):
+            lora(rank=1_000_000)(network(), "5")
 
     def test_a_run_is_repeated_and_resumed_from_its_file(self, tmp_path):
         out = str(tmp_path / "run")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from undrift.contract.parameters import Range, check_parameters
 from undrift.core import text
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, unknown
 
 NAME = "default"  # peft's name of an adapter
 
@@ -42,6 +42,11 @@ class lora:  # noqa: N801
         """The module with adapters. `head` is the layer that gives the output."""
         peft = imported()
         names = chosen(module, patterns(self.targets), head)
+        most = max(max(module.get_submodule(name).weight.shape[:2]) for name in names)  # type: ignore[union-attr]
+        if self.rank > most:
+            raise BadRequest(
+                f"lora has rank {self.rank}, and no target has more than {most} inputs or outputs; lower it"
+            )
         config = peft.LoraConfig(
             r=self.rank, lora_alpha=self.alpha, lora_dropout=self.dropout,
             target_modules="|".join(map(re.escape, names)),
@@ -67,8 +72,11 @@ ADAPTERS = {"lora": lora}
 
 
 def adapter_of(given: str) -> Any:
-    """`lora(rank=8)` as an object, refused with the name that is wrong."""
-    return text.build("adapter", given, ADAPTERS)
+    """`lora(rank=8)` as an object, refused with the name that is wrong. Code of a user's own is not imported here."""
+    call = text.parse(given)
+    if call.name not in ADAPTERS:
+        raise unknown("adapter", call.name, ADAPTERS)
+    return text.build("adapter", call, ADAPTERS)
 
 
 def imported() -> Any:
