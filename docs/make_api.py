@@ -16,13 +16,13 @@ from undrift.contract import context, declare, job, networks, parameters, parts
 from undrift.methods.published import PUBLISHED
 
 FUNCTIONS = ("federate", "method", "run", "compare", "resume", "load")
-CLASSES = ("Federation", "Method", "Result")
+CLASSES = ("Federation", "Method", "Result", "Task", "Ragged", "Columns")
 AXES = ("Sampling", "Objective", "Personalize", "Weighting", "Combine", "ServerUpdate", "Private", "Upload")
 GIVEN = (context.Plan, job.Job, job.Scored, job.TrainingStats, context.Batch, networks.Twin, networks.Replica, context.Server,
          context.Shelf, context.Replies, context.Problem)  # fmt: skip
 DECLARATIONS = (declare.Number, declare.Array, declare.Along, declare.Models, declare.Numbers)
 MODULES = ("partition", "noise", "domains", "faults", "augment", "selection", "sampling", "objectives", "personalize",
-           "weighting", "combine", "server", "private", "upload")  # fmt: skip
+           "weighting", "combine", "server", "private", "upload", "tasks")  # fmt: skip
 
 
 def page() -> str:

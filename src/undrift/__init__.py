@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from undrift import tasks
     from undrift.contract.compose import Method
+    from undrift.contract.task import Task
+    from undrift.core.samples import Columns, Ragged
     from undrift.experiment.result import Result
     from undrift.experiment.resume import load, resume
     from undrift.experiment.runner import run
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: `undrift --version` should not wait for torch.
 FUNCTIONS_AND_CLASSES = {
     "Federation": "undrift.federation.federation",
+    "Columns": "undrift.core.samples",
+    "Ragged": "undrift.core.samples",
+    "Task": "undrift.contract.task",
     "Method": "undrift.contract.compose",
     "Result": "undrift.experiment.result",
     "compare": "undrift.study.compare",
@@ -37,15 +43,16 @@ MODULES = {
     **{name: "undrift.methods" for name in ("combine", "objectives", "personalize", "private", "sampling", "scores",
                                             "server", "upload", "weighting")},
     **{name: "undrift.federation.environment" for name in ("augment", "domains", "faults", "noise")},
-    **{name: "undrift" for name in ("data", "models", "testing")},
+    **{name: "undrift" for name in ("data", "models", "tasks", "testing")},
     "declare": "undrift.contract",
     "partition": "undrift.federation",
     "parts": "undrift.contract",
     "selection": "undrift.round",
 }  # fmt: skip
 __all__ = [
-    "Federation", "Method", "Result", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
-    "personalize", "private", "resume", "run", "sampling", "selection", "server", "upload", "weighting",
+    "Columns", "Federation", "Method", "Ragged", "Result", "Task",
+    "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
+    "personalize", "private", "resume", "run", "sampling", "selection", "server", "tasks", "upload", "weighting",
 ]  # fmt: skip
 
 

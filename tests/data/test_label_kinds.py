@@ -11,7 +11,7 @@ from undrift.core.errors import LABELS, BadRequest
 from undrift.data import load
 from undrift.data.decode import whole_numbers
 
-SUPPORTED = "labels are one class per sample, as a whole number or a name; regression, several labels per sample"
+SUPPORTED = "labels are one class per sample, as a whole number or a name; for other targets give a task"
 
 
 def test_whole_valued_floats_with_many_values_are_no_classes(tmp_path):

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 import undrift as ud
 from undrift.core.errors import BadRequest
-from undrift.evaluate.metrics import auroc, calibration_error, confusion, fpr_at, metrics, two_set_auroc
+from undrift.evaluate.metrics import fpr_at, metrics, two_set_auroc
 from undrift.experiment.summary import spread
-from undrift.round.runtime import cross_entropy
+from undrift.tasks.classification import Classification, auroc, calibration_error, confusion
 from undrift.testing import run_parts
 
 
@@ -23,7 +23,7 @@ def sure(guesses: list[int], classes: int, height: float = 5.0) -> torch.Tensor:
 
 def test_accuracy_f1_and_recall_by_hand():
     # truth 0 0 0 1, guess 0 0 1 1: class 0 has F1 2·2/(3+2) = 4/5, class 1 has 2·1/(1+2) = 2/3; class 2 does not occur
-    found = metrics(sure([0, 0, 1, 1], 3), torch.tensor([0, 0, 0, 1]), cross_entropy, 3)
+    found = metrics(sure([0, 0, 1, 1], 3), torch.tensor([0, 0, 0, 1]), Classification(outputs=3))
     assert found["accuracy"] == 0.75
     assert found["f1_macro"] == pytest.approx((4 / 5 + 2 / 3) / 2)
     assert found["f1_weighted"] == pytest.approx((3 * 4 / 5 + 2 / 3) / 4)
@@ -54,7 +54,7 @@ def test_metrics_are_those_of_scikit_learn():
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(0, 5, (300,), generator=draw)
     logits = torch.randn(300, 5, generator=draw) + F.one_hot(y, 5)
-    found, guess = metrics(logits, y, cross_entropy, 5), logits.argmax(1)
+    found, guess = metrics(logits, y, Classification(outputs=5)), logits.argmax(1)
     assert found["accuracy"] == pytest.approx(reference.accuracy_score(y, guess))
     assert found["f1_macro"] == pytest.approx(reference.f1_score(y, guess, average="macro"))
     assert found["f1_weighted"] == pytest.approx(reference.f1_score(y, guess, average="weighted"))
@@ -65,12 +65,12 @@ def test_metrics_are_those_of_scikit_learn():
 
 
 def test_what_is_undefined_is_left_out():
-    assert "auroc" not in metrics(sure([0, 0], 3), torch.tensor([0, 0]), cross_entropy, 3)
-    assert metrics(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), cross_entropy, 3) == {}
+    assert "auroc" not in metrics(sure([0, 0], 3), torch.tensor([0, 0]), Classification(outputs=3))
+    assert metrics(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), Classification(outputs=3)) == {}
 
 
 def test_logits_that_are_not_numbers_do_not_break_the_record():
-    found = metrics(torch.full((3, 2), math.nan), torch.tensor([0, 1, 1]), cross_entropy, 2)
+    found = metrics(torch.full((3, 2), math.nan), torch.tensor([0, 1, 1]), Classification(outputs=2))
     assert "auroc" not in found
     assert math.isnan(found["loss"])
 

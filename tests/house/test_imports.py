@@ -12,7 +12,7 @@ HOME = Path(undrift.__file__).parent
 LEVELS = (
     ("core",),
     ("contract",),
-    ("methods", "data", "models", "federation"),
+    ("methods", "tasks", "data", "models", "federation"),
     ("store",),
     ("round", "evaluate"),
     ("engine",),

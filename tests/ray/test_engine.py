@@ -12,6 +12,7 @@ import undrift as ud
 from undrift.engine.ray import Ray
 from undrift.experiment.callback import RunCallback
 from undrift.testing import small_network, tiny
+from undrift.testing.task_table import PROBLEMS, problem
 
 pytestmark = pytest.mark.ray
 
@@ -41,6 +42,15 @@ def test_ray_gives_the_same_bits_as_inline(name, settings, ray_engine):
     assert inline.summary["model_sha256"] == spread.summary["model_sha256"]
     rows = "SELECT * FROM metrics ORDER BY round, client, stage, data, metric"
     assert inline.rows(rows) == spread.rows(rows)
+
+
+@pytest.mark.parametrize("task", ["sequence", "regression"])
+def test_other_tasks_give_the_same_bits(task, ray_engine):
+    settings = {**SETTINGS, "model": PROBLEMS[task][1]}
+    inline = ud.run("scaffold", problem(task), engine="inline", **settings)
+    spread = ud.run("scaffold", problem(task), engine="ray", started=ray_engine, **settings)
+    assert inline.summary["model_sha256"] == spread.summary["model_sha256"]
+    assert inline.summary["headline"] == spread.summary["headline"]
 
 
 def test_shared_tensors_go_through_the_store_once_and_others_with_their_order(ray_engine):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from undrift.cli.settings import open_log
+from undrift.experiment.tables import headline_value
 from undrift.study.tasks import Row, StudyCallback, Task
 
 EVERY = 5.0  # seconds between plain lines
@@ -42,17 +43,17 @@ class Board(StudyCallback):
             self.live = Live(self.table(), console=Console(stderr=True), refresh_per_second=4)
             self.live.start()
 
-    def on_round(self, task: Task, round: int, accuracy: float | None) -> None:
-        self.at[task.name] = round, accuracy
+    def on_round(self, task: Task, round: int, headline: float | None) -> None:
+        self.at[task.name] = round, headline
         if self.log is not None:
-            print(f"{task.name} round {round}/{task.rounds} accuracy {shown(accuracy)}", file=self.log, flush=True)
+            print(f"{task.name} round {round}/{task.rounds} G {shown(headline)}", file=self.log, flush=True)
 
     def on_row(self, task: Task, row: Row) -> None:
         self.over[task.name] = row
         if "failed" in row:
             self.say(f"{task.name} failed: {row['failed']}")
         elif self.live is None:
-            self.say(f"{len(self.over)}/{len(self.tasks)}  {task.name}  G {shown(row['accuracy'])}  {row['seconds']:.1f} s"
+            self.say(f"{len(self.over)}/{len(self.tasks)}  {task.name}  G {shown(headline_value(row))}  {row['seconds']:.1f} s"
                      f"{self.left()}")  # fmt: skip
 
     def on_tick(self) -> None:
@@ -104,7 +105,7 @@ class Board(StudyCallback):
         lines = max(6, (self.live.console.height if self.live else 24) - 6)
         some = [*finished[-max(1, lines - len(running) - min(3, len(waiting))) :], *running]
         for task in [*some, *waiting[: max(0, lines - len(some))]]:
-            round, accuracy = self.at.get(task.name, (0, None))
+            round, headline = self.at.get(task.name, (0, None))
             row = self.over.get(task.name)
             state = (
                 ""
@@ -117,7 +118,7 @@ class Board(StudyCallback):
             )
             bar = ProgressBar(task.rounds, task.rounds if row else round, width=20)
             table.add_row(f"{task.label[:40]}  seed {task.row.get('seed', 0)}", bar, f"{task.rounds if row else round}/{task.rounds}",
-                          shown(row["accuracy"] if row else accuracy), state)  # fmt: skip
+                          shown(headline_value(row) if row else headline), state)  # fmt: skip
         return table
 
     def end_live(self) -> None:
@@ -145,5 +146,5 @@ def clock(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def shown(accuracy: float | None) -> str:
-    return "—" if accuracy is None else f"{accuracy:.4f}"
+def shown(headline: float | None) -> str:
+    return "—" if headline is None else f"{headline:.4f}"

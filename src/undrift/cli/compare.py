@@ -178,7 +178,9 @@ def carried_out(asked: Comparison, folder: Path, quiet: bool, log: str | None) -
 def present(done: Compared, json: bool, quiet: bool, title: str | None = None, rank_by: str | None = None) -> None:
     """Write the page, and print tables (for people) or one JSON object (for scripts)."""
     from undrift.cli import note
+    from undrift.core.headline import Headline
     from undrift.report.report import write
+    from undrift.study.compare import validation_value
 
     page: Path | str = "none, every run failed"
     if not all("failed" in row for row in done.rows):
@@ -197,8 +199,8 @@ def present(done: Compared, json: bool, quiet: bool, title: str | None = None, r
         found: dict[str, Any] = {"rows": done.rows, "seconds": done.seconds, "folder": str(done.folder),
                                  "conclusion": done.conclusion.sentence}  # fmt: skip
         if done.tried:
-            found["tried"] = [{"method": row["method"], **row.get("chosen", {}), "validation_accuracy":
-                               (row["stages"]["G"] or {}).get("validation_accuracy")} for row in done.tried]  # fmt: skip
+            found["tried"] = [{"method": row["method"], **row.get("chosen", {}), f"validation_{Headline.of(row).name}":
+                               validation_value(row)} for row in done.tried]  # fmt: skip
         print(json_module.dumps(found))
 
 

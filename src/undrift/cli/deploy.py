@@ -24,7 +24,9 @@ def init(
     folder: str = typer.Argument(..., help="the app's folder, which must not exist yet"),
     sites: str = typer.Option(..., "--sites", help="the sites that train, in this order: berlin,oslo,turin"),
     evaluate_only: str | None = typer.Option(None, "--evaluate-only", help="sites that evaluate but never train"),
-    labels: str | None = typer.Option(None, "--labels", help="names of the classes 0, 1, 2, …: cat,dog"),
+    labels: str | None = typer.Option(
+        None, "--labels", help="names of the classes 0, 1, 2, …: cat,dog [not needed for a task without classes]"
+    ),
     shape: str | None = typer.Option(None, "--shape", help="shape of one sample, channels first: 3,32,32"),
     run: str | None = typer.Option(None, "--run", help="take method, model and settings from this run"),
     quorum: str | None = typer.Option(

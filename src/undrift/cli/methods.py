@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-HEADER = ["method", "axes", "sends beside the model", "passes", "training", "state", "laws", "paper"]
+HEADER = ["method", "axes", "sends beside the model", "tasks", "passes", "training", "state", "laws", "paper"]
 
 
 def add(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def methods(
         from undrift.experiment.tables import text_table
 
         rows = [HEADER, *([shortened(cell) for cell in row(found)] for found in catalogue.published())]
-        typer.echo(text_table(rows, words=(0, 1, 2, 6, 7)) + "\n\n" + LEGEND + "\nJoin methods with +, choose a weighting with @: "
+        typer.echo(text_table(rows, words=(0, 1, 2, 3, 7, 8)) + "\n\n" + LEGEND + "\nJoin methods with +, choose a weighting with @: "
                    "flood+scaffold@bound. `undrift methods NAME` describes one.")  # fmt: skip
 
 
@@ -47,10 +47,20 @@ def row(found: dict[str, Any]) -> list[str]:
     """The row of a method in the table."""
     costs = found["costs"]
     return [
-        found["name"], ", ".join(found["axes"]) or "—", "; ".join(found["sends"]) or "—", passes(found),
+        found["name"], ", ".join(found["axes"]) or "—", "; ".join(found["sends"]) or "—", tasks(found), passes(found),
         f"×{brief(costs['training'])}", models(costs["state"]),
         ", ".join(file.removeprefix("test_") for file in found["laws"]), found["paper"] or "—",
     ]  # fmt: skip
+
+
+def tasks(found: dict[str, Any]) -> str:
+    """`all`, or those that it runs on."""
+    from undrift.tasks import TASKS
+
+    missing = [task for task in TASKS if task not in found["tasks"]]
+    if not missing:
+        return "all"
+    return f"not {', '.join(missing)}" if len(missing) < len(found["tasks"]) else f"only {', '.join(found['tasks'])}"
 
 
 def passes(found: dict[str, Any]) -> str:
@@ -77,7 +87,8 @@ def whole() -> int:
     return model_bytes()
 
 
-LEGEND = """passes: forward passes over a client's data per round, beyond training (proxy: the server passes over its proxy set)
+LEGEND = """tasks: those on which it runs; a published name was run on a tiny problem of each, and improved its headline
+passes: forward passes over a client's data per round, beyond training (proxy: the server passes over its proxy set)
 training: samples trained on, relative to FedAvg (depends on the data if samples are selected or held out)
 state: what a client keeps between rounds, in units of the whole model
 laws: the tests/laws/test_*.py of the method; tests/conformance has a row for every method"""
@@ -95,6 +106,7 @@ def page(found: dict[str, Any]) -> str:
     lines.append("parameters: " + (", ".join(f"{k}={v}" for k, v in found["parameters"].items()) or "none"))
     lines.append("a client sends, beside the model: " + ("; ".join(found["sends"]) or "nothing"))
     lines.append("a client receives, beside the model: " + ("; ".join(found["receives"]) or "nothing"))
+    lines.append(f"tasks: {tasks(found)}")
     lines.append(f"clients keep state: {'yes' if found['keeps_state'] else 'no'}")
     lines += ["", *cost_lines(found)]
     lines.append(f"personal model: {PERSONAL[costs['rebuilt']]}")

@@ -26,5 +26,6 @@ def predict(
     assert result.folder is not None
     target = Path(out) if out else result.folder / "predictions.csv"
     outputs = outputs_of(result, read_inputs(data), result.client_of(client), data)
-    write_predictions(target, outputs, [str(label) for label in result.setup.federation.labels])
+    classes = "class_logits" in result.setup.plan.task.provides
+    write_predictions(target, outputs, [str(label) for label in result.setup.federation.labels] if classes else [])
     typer.echo(f"{target}: predictions for {len(outputs)} samples")

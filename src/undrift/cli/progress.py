@@ -27,7 +27,7 @@ class Progress(RunCallback):
             f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)"
         )
         self.on_message(engine.plan_line)
-        self.epsilon = setup.epsilon
+        self.epsilon, self.headline = setup.epsilon, setup.plan.task.headline
         self.began_at = self.said_at = time.monotonic()
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
@@ -38,26 +38,28 @@ class Progress(RunCallback):
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("accuracy {task.fields[accuracy]}"),
+                TextColumn(f"{self.headline} {{task.fields[value]}}"),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
-            self.task = self.bar.add_task(self.label or setup.method.name, total=setup.plan.rounds, accuracy="—")
+            self.task = self.bar.add_task(self.label or setup.method.name, total=setup.plan.rounds, value="—")
             self.bar.start()
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        shown = "—" if accuracy is None else f"{accuracy:.4f}"
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
+        shown = "—" if headline is None else f"{headline:.4f}"
         if (epsilon := self.epsilon(round + 1)) is not None:
             shown += f"  ε {epsilon:.3g}"
         if self.log is not None:
-            print(f"round {round + 1}/{rounds} accuracy {shown} {seconds:.3f} s", file=self.log, flush=True)
+            print(f"round {round + 1}/{rounds} {self.headline} {shown} {seconds:.3f} s", file=self.log, flush=True)
         if self.quiet:
             return
         if self.bar is not None:
-            self.bar.update(self.task, completed=round + 1, accuracy=shown)
+            self.bar.update(self.task, completed=round + 1, value=shown)
         elif time.monotonic() - self.said_at > 5 or round + 1 == rounds:
             left = (time.monotonic() - self.began_at) / (round + 1) * (rounds - round - 1)
-            print(f"round {round + 1}/{rounds}  accuracy {shown}  {left:.0f} s left", file=sys.stderr, flush=True)
+            print(
+                f"round {round + 1}/{rounds}  {self.headline} {shown}  {left:.0f} s left", file=sys.stderr, flush=True
+            )
             self.said_at = time.monotonic()
 
     def on_end(self, evaluation_share: float) -> None:

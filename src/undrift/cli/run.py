@@ -11,6 +11,7 @@ import typer
 
 from undrift.cli.settings import with_options
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.core.headline import Headline
 
 if TYPE_CHECKING:
     from undrift.experiment.result import Result
@@ -85,14 +86,15 @@ def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
     """Print the result: tables (for people), one JSON object (for scripts)."""
     from undrift.experiment.tables import legend, privacy_lines, site_table, stage_table, text_table, unseen_line
 
+    headline = Headline.of(summary)
     if not quiet:
         stream = sys.stderr if json else sys.stdout
-        print(f"\n{text_table(stage_table([summary]))}\n\n{legend()}", file=stream)
+        print(f"\n{text_table(stage_table([summary]))}\n\n{legend(headline)}", file=stream)
         if newcomers := unseen_line(summary):
             print(newcomers, file=stream)
         for line in privacy_lines(summary):
             print(line, file=stream)
-        if sites := site_table([("", summary.get("sites", {}))]):
+        if sites := site_table([("", summary.get("sites", {}))], headline=headline):
             print(f"\n{text_table(sites)}\n", file=stream)
         for failure in summary["failures"][:5]:
             number = f"client {failure['client']}"

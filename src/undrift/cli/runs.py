@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json as json_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 
 from undrift.core.errors import BadRequest
+from undrift.core.headline import Headline
 
 # Nothing here imports torch: a list of a thousand runs should not take longer to start than to make.
 
@@ -45,10 +47,13 @@ def runs(
     if json:
         typer.echo(json_module.dumps(found))
         return
-    from undrift.experiment.tables import percent, text_table
+    from undrift.experiment.tables import headline_value, text_table
 
     rows = [["run", "method", "data", "rounds", "G"]]
-    rows += [[f["run"], f["method"], f["data"], f"{f['rounds']}/{f['of']}", percent(f["accuracy"])] for f in found]
+    rows += [
+        [f["run"], f["method"], f["data"], f"{f['rounds']}/{f['of']}", Headline.of(f).show(headline_value(f))]
+        for f in found
+    ]
     typer.echo(text_table(rows, words=(0, 1, 2)) if found else "no runs yet; `undrift run` makes one")
 
 
@@ -58,20 +63,24 @@ def listed(file: Path) -> dict[str, Any]:
     from undrift.core.schema import check
     from undrift.experiment.options import Options
     from undrift.store.own_files import refuse_links
-    from undrift.store.record import rows_of
+    from undrift.store.record import headline_of, rows_of
 
     query = (
         "SELECT (SELECT COUNT(*) FROM rounds), (SELECT value FROM metrics WHERE stage='G' AND data='global' "
-        "AND metric='accuracy' ORDER BY round DESC LIMIT 1)"
+        "AND metric=? ORDER BY round DESC LIMIT 1)"
     )
     refuse_links(file.parent)
     written = read_toml(file)
     if missing := [key for key in ("method", "data", "rounds") if key not in written]:
         raise BadRequest(f"{file} has no key {missing[0]}")
     options = check(Options, {key: written[key] for key in ("method", "data", "rounds")}, str(file))
-    ((done, accuracy),) = rows_of(file.parent, query)
-    named = {"method": options["method"], "data": options["data"]}
-    return {"run": str(file.parent), **named, "rounds": done, "of": options["rounds"], "accuracy": accuracy}
+    headline = headline_of(functools.partial(rows_of, file.parent))
+    ((done, value),) = rows_of(file.parent, query, (headline.name,))
+    return {
+        "run": str(file.parent), "method": options["method"], "data": options["data"], "rounds": done,
+        "of": options["rounds"], "accuracy": value if headline.name == "accuracy" else None,
+        "headline": headline.as_json(value),
+    }  # fmt: skip
 
 
 def remove_run(place: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from undrift.report.traces import Traces
     from undrift.store.record import Record
 
-G_ACCURACY = "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric='accuracy' ORDER BY round"
+G_CURVE = "SELECT value FROM metrics WHERE stage='G' AND data='global' AND metric=? ORDER BY round"
 LAST_DIAGNOSTICS = (
     "SELECT metric, data, value FROM metrics WHERE stage='G' AND client IS NULL AND data IN ('train', 'ood') AND round="
     "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data IN ('train', 'ood')) ORDER BY rowid"
@@ -81,14 +81,17 @@ def print_run(folder: Path, record: Record, options: dict[str, Any], traces: boo
 
 def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
     """What the tables need, read from the record alone: the federation and the network are not built."""
-    from undrift.experiment.summary import client_stage, global_stage, privacy, sites, unseen
+    from undrift.experiment.summary import privacy, sites, stages_of, unseen
+    from undrift.store.record import headline_of
 
-    stage_g = global_stage(record)
+    stages, headline = stages_of(record, options["thresholds"]), headline_of(record.all)
+    stage_g = stages["G"]
     return {
         "method": options["method"],
         "seconds": record.all("SELECT COALESCE(SUM(seconds), 0) FROM rounds")[0][0],
         "accuracy": (stage_g or {}).get("accuracy"),
-        "stages": {"G": stage_g, **{s: client_stage(record, s, options["thresholds"]) for s in ("L1", "L2")}},
+        "headline": headline.as_json((stage_g or {}).get(headline.name)),
+        "stages": stages,
         "unseen": unseen(record),
         "privacy": privacy(record.all),
         "sites": sites(record.all),
@@ -96,7 +99,7 @@ def summarize(record: Record, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
-    """The run in one line, its parts, and the curve of G's accuracy."""
+    """The run in one line, its parts, and the curve of G's headline."""
     from undrift.report.traces import sparkline
 
     done = record.all("SELECT COUNT(*) FROM rounds")[0][0]
@@ -105,22 +108,24 @@ def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict
         f"{summary['seconds']:.1f} s"
     ]
     lines += [f"  {part}" for part in options.get("parts", [])]
-    curve = [value for (value,) in record.all(G_ACCURACY)]
+    name = summary["headline"]["name"]
+    curve = [value for (value,) in record.all(G_CURVE, (name,))]
     if curve:
-        lines.append(f"\nG accuracy  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
+        lines.append(f"\nG {name}  {sparkline(curve)}  {curve[0]:.3f} → {curve[-1]:.3f}")
     return lines
 
 
 def tables(record: Record, options: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """The stages, unseen clients, and the numbers as papers print them."""
+    from undrift.core.headline import Headline
     from undrift.evaluate.views import protocols
     from undrift.experiment.tables import legend, privacy_lines, site_table, stage_table, text_table, unseen_line
 
-    lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend()}"]
+    lines = [f"\n{text_table(stage_table([summary]))}\n\n{legend(Headline.of(summary))}"]
     if newcomers := unseen_line(summary):
         lines.append(newcomers)
     lines += privacy_lines(summary)
-    if sites := site_table([("", summary["sites"])]):
+    if sites := site_table([("", summary["sites"])], headline=Headline.of(summary)):
         lines.append(f"\n{text_table(sites)}")
     return [*lines, f"\n{text_table(protocols(record.all, options['thresholds']))}"]
 

@@ -102,7 +102,7 @@ class Method:
         for part in self.parts:
             for need in part.needs:
                 if need in plan.lacks:
-                    yield Problem("error", f"{part.name} needs {NEEDS[need]}")
+                    yield Problem("error", f"{part.name} needs {NEEDS[need].replace('this task', plan.task.name)}")
             yield from part.check(plan)
         combine, weighting = self.one("combine"), self.one("weighting")
         if combine.ignores_weights and weighting.key in self.chosen:
@@ -140,10 +140,13 @@ class Method:
 NEEDS = {
     "effective_steps": "the normalised step count, which has no meaning with adam, a persistent momentum or a method that trains "
     "parts of the model in turn; use --optimizer sgd without --persist-momentum",
+    "labels": "one class per sample, which this task does not have; use another method, or --task classification",
+    "class_logits": "logits of classes, which this task's output is not; use another method",
+    "errors": "predictions that are right or wrong, which this task's are not; use another method",
     "proxy": "a proxy set at the server; add --proxy 0.02",
     "adapters": 'low-rank adapters, and the model has none; add --adapt "lora(rank=8)"',
-    "features": "the features that enter the last linear layer, and the model's logits are not the output of one; "
-    "let the model return what its last linear layer gives",
+    "features": "the features that enter the last linear layer, one vector per sample, and the model has none: its output is "
+    "not that of a linear layer, or it has several per sample; use another method",
 }
 
 

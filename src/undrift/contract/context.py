@@ -17,6 +17,7 @@ from undrift.core.vector import Flat, Layout
 
 if TYPE_CHECKING:
     from undrift.contract.compose import Method
+    from undrift.contract.task import Task
 
 # What states, server memories and shelf rows are made of: everything that can be stored and sent.
 Tree = torch.Tensor | int | float | str | None | Mapping[str, "Tree"] | Sequence["Tree"]
@@ -43,6 +44,7 @@ class Plan:
     classes: int
     layout: Layout
     method: Method
+    task: Task
     engine: str = "inline"
     lacks: frozenset[str] = frozenset()  # needs that this run cannot provide
     private: torch.Tensor | None = None  # mask along the vector; None where nothing is private
@@ -81,8 +83,8 @@ class Problem:
 class Batch:
     """One mini-batch, in the order in which it becomes known: x, y, index; then logits; then the loss per sample."""
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: Any  # a tensor, or columns of tensors
+    y: Any
     index: torch.Tensor  # positions in the client's training data
     P: torch.Tensor  # the live parameters, flat; do not keep or change
     epoch: int
@@ -198,7 +200,7 @@ class Server:
     shelf: Shelf  # a row per client, that this part keeps at the server
     model: Callable[[torch.Tensor], Flat]  # a module to evaluate or differentiate
     note: Callable[..., None]  # note(name, value, client=None) records a value
-    proxy: tuple[torch.Tensor, torch.Tensor] | None = None
+    proxy: tuple[Any, Any] | None = None
     last_evaluated: torch.Tensor | None = None  # what stage G evaluated after the last round; Θ⁰ before round 0
 
     @property

@@ -14,6 +14,7 @@ import torch
 from undrift.contract.context import Plan
 from undrift.contract.networks import Replica as Replica
 from undrift.contract.networks import Twin as Twin
+from undrift.core import samples
 from undrift.core.streams import torch_stream
 from undrift.core.vector import Flat, Integers
 
@@ -29,9 +30,10 @@ class ClientRuntime(Protocol):
 
     @property
     def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
-    def train(self, client: int) -> tuple[torch.Tensor, torch.Tensor]: ...
-    def own_test(self, client: int) -> tuple[torch.Tensor, torch.Tensor]: ...
-    def network_input(self, x: torch.Tensor) -> torch.Tensor: ...
+    def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
+    def train(self, client: int) -> tuple[Any, Any]: ...
+    def own_test(self, client: int) -> tuple[Any, Any]: ...
+    def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
     def wants(self, need: str) -> bool: ...
 
@@ -117,15 +119,13 @@ class ClientData:
         self.held_x, self.held_y = self.x[~keep], self.y[~keep]
         self.x, self.y = self.x[keep], self.y[keep]
 
-    def rows(self, on: str) -> tuple[torch.Tensor, torch.Tensor]:
+    def rows(self, on: str) -> tuple[Any, Any]:
         """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""
         if on == "test":
             return self.runtime.own_test(self.client)
         return (self.x, self.y) if on == "train" else (self.held_x, self.held_y)
 
-    def logits(
-        self, vector: torch.Tensor, x: torch.Tensor, features: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def logits(self, vector: torch.Tensor, x: Any, features: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         began = time.perf_counter()
         self.samples_scored += len(x)
         spare = self.runtime.spare(0)
@@ -139,7 +139,7 @@ class ClientData:
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:
             logits, features = self.logits(vector, self.x, self.runtime.wants("features"))
-            self._scored[role] = Scored(logits, self.runtime.loss(logits, self.y), features)
+            self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
         return self._scored[role]
 
     def network(self, vector: torch.Tensor) -> Flat:
@@ -162,7 +162,7 @@ class Job:
     initial: torch.Tensor  # Θ⁰, the model before round 0
     received: torch.Tensor  # what the server sent, with the client's private entries; do not change
     n: int  # training samples
-    counts: torch.Tensor  # training samples by class
+    counts: torch.Tensor  # training samples by class, where the task has "labels"
     start: torch.Tensor  # where training begins
     trained: torch.Tensor  # where it ended
     stats: TrainingStats
@@ -178,12 +178,22 @@ class Job:
     def count(self) -> None:
         """Count the samples. The engine calls it again when some are held out."""
         self.n = len(self._data.y)
-        self.counts = torch.bincount(self._data.y, minlength=self.plan.classes)
+        labels = self.plan.task.labels(self._data.y)
+        if labels is not None:
+            self.counts = torch.bincount(labels, minlength=self.plan.classes)
 
     @property
     def labels(self) -> torch.Tensor:
-        """The labels of the client's training data, by position."""
-        return self._data.y
+        """The classes of the client's training data, by position, for parts that need "labels"."""
+        labels = self.plan.task.labels(self._data.y)
+        if labels is None:
+            raise RuntimeError("labels are there for parts that declare needs = ('labels',)")
+        return labels
+
+    @property
+    def targets(self) -> Any:
+        """What the client's training data should be predicted as, by position; sequences padded."""
+        return samples.padded(self._data.y)
 
     def stream(self, purpose: str) -> torch.Generator:
         """Draws of this part for this client in this round."""
@@ -211,9 +221,9 @@ class Job:
         x, y = self._data.rows(on)
         if not len(y):
             return float("nan")
-        return self._data.runtime.loss(self._data.logits(vector, x)[0], y).double().mean().item()
+        return self._data.runtime.sample_loss(self._data.logits(vector, x)[0], y).double().mean().item()
 
-    def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def batches(self, purpose: str, epochs: int = 1, on: str = "train") -> Iterator[tuple[Any, Any]]:
         """Un-augmented (x, y) batches of the client's training or held-out data (or its "test" slice, which no method may
         learn from), as the network wants them, in an order of this part's own."""
         stream = self.stream(purpose)
@@ -222,7 +232,7 @@ class Job:
             order = torch.randperm(len(y), generator=stream)
             for at in range(0, len(y), self.plan.batch):
                 index = order[at : at + self.plan.batch]
-                yield self._data.runtime.network_input(x[index]), y[index]
+                yield self._data.runtime.network_input(x[index]), samples.padded(y[index])
 
     def replica(self, vector: torch.Tensor) -> Replica:
         """A frozen network, for the round."""
@@ -245,7 +255,7 @@ class ActivePart:
 
 
 def eval_logits(
-    flat: Flat, x: torch.Tensor, network_input: Callable[[torch.Tensor], torch.Tensor], features: bool = False
+    flat: Flat, x: Any, network_input: Callable[[Any], Any], features: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Logits (and features) in eval mode, in chunks of constant size."""
     flat.module.eval()
@@ -257,4 +267,4 @@ def eval_logits(
                 inputs_of_head.append(flat.features)
     if not outputs:
         return torch.zeros(0, 1), None
-    return torch.cat(outputs), torch.cat(inputs_of_head) if inputs_of_head else None
+    return samples.stacked_outputs(outputs), torch.cat(inputs_of_head) if inputs_of_head else None

@@ -44,6 +44,7 @@ class Part:
     """What every part may do, whatever its axis."""
 
     axis: ClassVar[str] = ""
+    # Of the task: "labels", "class_logits", "errors". Of the run:
     # "proxy", "features", "adapters", "gradient", "gradient_at", "sample_gradients", "effective_steps"
     needs: ClassVar[Sequence[str]] = ()
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model

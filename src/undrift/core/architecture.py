@@ -10,6 +10,7 @@ from torch import nn
 from undrift.core.errors import BadRequest
 from undrift.core.frozen import frozen_of
 from undrift.core.modules import Scratch, other_floats, scratch_buffers, to_float32
+from undrift.core.samples import mapped
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
@@ -18,7 +19,7 @@ Architecture = tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bo
 
 
 def examined(
-    module: nn.Module, sample: torch.Tensor, device: torch.device | str
+    module: nn.Module, sample: Any, device: torch.device | str
 ) -> tuple[nn.Module, list[Scratch], list[str], Architecture]:
     """(the module on its device, its buffers outside the state dict, notes, what one forward pass shows). Trained
     parameters and buffers are held as float32. Frozen parameters keep their dtype if the network can run so."""
@@ -40,7 +41,7 @@ def notes_on(others: dict[str, str], kept: set[str]) -> list[str]:
     return [f"{name} was {kind} and is held as float32" for name, kind in others.items() if name not in kept]
 
 
-def architecture(module: nn.Module, sample: torch.Tensor) -> Architecture:
+def architecture(module: nn.Module, sample: Any) -> Architecture:
     """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
     batch of one sample would leave BatchNorm with a single value per channel."""
     order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
@@ -61,7 +62,8 @@ def architecture(module: nn.Module, sample: torch.Tensor) -> Architecture:
     module.eval()
     try:
         with torch.no_grad():
-            out = module(torch.nan_to_num(sample))  # NaN equals nothing, and no head would be found
+            sample = mapped(sample, torch.nan_to_num)  # NaN equals nothing, and no head would be found
+            out = module(sample) if isinstance(sample, torch.Tensor) else module(**sample)
     finally:
         for handle in handles:
             handle.remove()
@@ -79,7 +81,7 @@ def architecture(module: nn.Module, sample: torch.Tensor) -> Architecture:
             # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
             # head's own weight refuse such a model.
             own = name.rpartition(".")[2] != "base_layer"  # of an adapter that adds to it, at first nothing
-            if own and torch.equal(value.flatten(1), logits.flatten(1)) and "weight" in child._parameters:
+            if own and torch.equal(value.flatten(), logits.flatten()) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

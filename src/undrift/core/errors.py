@@ -32,8 +32,8 @@ class Stopped(RuntimeError):
 
 # What refusals of labels say, wherever labels enter.
 LABELS = (
-    "labels are one class per sample, as a whole number or a name; regression, several labels per sample and masks are not "
-    "supported"
+    "labels are one class per sample, as a whole number or a name; for other targets give a task: regression, multilabel, "
+    "segmentation, sequence"
 )
 
 

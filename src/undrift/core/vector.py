@@ -102,7 +102,7 @@ class Layout:
 class Flat:
     """A module whose parameters and floating buffers are views into `vector`."""
 
-    def __init__(self, module: nn.Module, sample: torch.Tensor, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, sample: Any, device: torch.device | str = "cpu") -> None:
         self.module, self._scratch, notes, shown = examined(module, sample, device)
         modules, norms, head, batchnorm_needs_two = shown
         trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
@@ -160,8 +160,8 @@ class Flat:
     def integers(self) -> Integers:
         return {name: value.detach().clone().cpu() for name, value in self._integers.items()}
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.module(x)
+    def __call__(self, x: Any) -> torch.Tensor:
+        out = self.module(x) if isinstance(x, torch.Tensor) else self.module(**x)  # columns by name
         out = out if isinstance(out, torch.Tensor) else out.logits
         return out.float() if out.dtype in HALVES else out  # of a base in half precision
 

@@ -14,21 +14,27 @@ from undrift.core.errors import LABELS, BadRequest
 if TYPE_CHECKING:
     import torch
 
+    from undrift.contract.task import Task
+
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Training and test samples of one labelled set.
+    """Training and test samples of one set.
 
     x is uint8 images (N, C, H, W), float32 images of the same shape in 0…1, or a float32 table (N, F). It may be a
     mapped file. y is int64 in 0…classes−1. `mean` and `std` are per channel (in units of 0…1) or per column. `domain_*`
     holds indices into `domains` and `client_*` into `clients`, for data that name the domain or client of every sample.
+
+    `task` is a task or its text; None is classification. With another one y is what the task takes, and `classes` names
+    the network's outputs (tokens, labels, targets). x and y may be `Columns` or `Ragged` (`undrift.core.samples`). Inputs
+    without `mean` and `std` are used as they are, and their integers stay integers.
     """
 
     name: str
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
+    x_train: Any
+    y_train: Any
+    x_test: Any
+    y_test: Any
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -41,14 +47,17 @@ class DataSet:
     clients: tuple[str, ...] = ()
     client_train: np.ndarray | None = None
     client_test: np.ndarray | None = None
+    task: Any = None
 
     def __post_init__(self) -> None:
-        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+        if self.task is not None:
+            self.check_task()
+        elif self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise BadRequest(
                 f"training samples of {self.name} have shape {self.x_train.shape[1:]} but test samples "
                 f"{self.x_test.shape[1:]}; bring them to one shape"
             )
-        if self.x_train.ndim not in (2, 4):
+        elif self.x_train.ndim not in (2, 4):
             raise BadRequest(
                 f"samples of {self.name} have shape {self.x_train.shape[1:]}; "
                 "give images (N, C, H, W) or a table (N, F)"
@@ -56,25 +65,54 @@ class DataSet:
         if not len(self.x_train):
             raise BadRequest(f"{self.name} has 0 training samples; check the files it was read from")
         for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            _check_samples(self.name, split, x, y, len(self.classes))
+            if self.task is None:
+                _check_samples(self.name, split, x, y, len(self.classes))
         for kind, known, columns in (
             ("domain", self.domains, {"train": self.domain_train, "test": self.domain_test}),
             ("client", self.clients, {"train": self.client_train, "test": self.client_test}),
         ):
             _check_groups(self, kind, known, columns)
 
+    def check_task(self) -> None:
+        """Refuse samples and targets that the task does not take."""
+        from undrift.core import samples
+
+        task = self.as_task
+        for split, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            if len(y):
+                who = f"{self.name} ({split})"
+                task.in_range(task.targets(x, samples.of(y), who), who)
+                if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
+                    raise BadRequest(
+                        f"{who} holds NaN or infinite values, first in sample {_first_bad(x)}; remove or fill them"
+                    )
+
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.x_train.shape[1:])
+    def as_task(self) -> Task:
+        """The task of these data, with as many outputs as there are classes."""
+        from undrift import tasks
+
+        return tasks.read(self.task).with_outputs(len(self.classes))
+
+    @property
+    def shape(self) -> Any:
+        """The shape of one sample; of columns one shape by name."""
+        if isinstance(self.x_train, np.ndarray):
+            return tuple(self.x_train.shape[1:])
+        from undrift.core import samples
+
+        return samples.shape(self.x_train)
 
     def scaled(self, x: np.ndarray) -> torch.Tensor:
         """A float32 copy of x, with uint8 scaled to 0…1. Domain transforms and augmentations work on this."""
         return scaled(x)
 
-    def standardised(self, x: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """A float32 copy of (x − mean)/std. Arrays are scaled first, a tensor must already be in 0…1."""
-        return standardised(x, self.mean, self.std)
+    def standardised(self, x: Any) -> Any:
+        """A float32 copy of (x − mean)/std. Arrays are scaled first, a tensor must already be in 0…1. Without moments
+        the inputs as they are."""
+        from undrift.core import samples
+
+        return standardised(x, self.mean, self.std) if self.mean else samples.as_given(x)
 
 
 def scaled(x: np.ndarray) -> torch.Tensor:
@@ -114,7 +152,9 @@ def with_constants(source: DataSet, given: Any) -> DataSet:
     return replace(source, mean=next(wide), std=next(wide))
 
 
-def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
+def assembled(
+    name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "", task: Any = None
+) -> DataSet:
     """A data set from decoded arrays, which include the class names, mean and standard deviation."""
 
     def named(key: str) -> tuple[str, ...]:
@@ -138,6 +178,7 @@ def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: st
         clients=named("clients"),
         client_train=arrays.get("client_train"),
         client_test=arrays.get("client_test"),
+        task=task,
     )
 
 

@@ -1,14 +1,18 @@
-"""The user's own data: an .npz, or a folder of images.
+"""The user's own data: an .npz, a .csv, or a folder of images.
 
 An .npz holds x_train and y_train (or x and y), and may hold x_test and y_test, `classes`, a client id per training
 sample (`client` or client_train, client_test) and a domain (`domain` or domain_train, domain_test, `domains`). Ids are
 numbers or text. Mean and standard deviation are measured on the training part.
+
+With a task (`--task regression`, or a text `task` in the file) y is what the task takes. x and y may be columns (x.NAME)
+or sequences: all values in a row (x), where each begins (x.offsets: 0, …, total) and the value that pads (x.pad).
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +27,64 @@ FEW_CLASSES = 1000  # so many may be without a sample
 OWN = "the user's own"
 
 
-def own_npz(path: Path) -> DataSet:
+def own_npz(path: Path, task: Any = None) -> DataSet:
     if not path.is_file():
         raise BadRequest(f"there is no file {path}; give the path of an .npz with x_train, y_train, x_test, y_test")
+    if task is not None or "task" in npz(path):
+        return npz_of_task(path, task)
     return assembled(path.stem, cached(path.stem, [path], partial(_npz_arrays, path)), OWN, str(path))
+
+
+def npz_of_task(path: Path, task: Any) -> DataSet:
+    """The samples of an .npz for a task other than classification."""
+    from undrift import tasks
+    from undrift.core import samples
+
+    arrays = cached(path.stem, [path], partial(_with_split, path), "task")
+    found = tasks.read(task if task is not None else str(arrays["task"].reshape(-1)[0]))
+    parts = {name: samples.from_arrays(name, arrays) for name in ("x_train", "y_train", "x_test", "y_test")}
+    for name in ("x_train", "y_train"):
+        if parts[name] is None:
+            raise BadRequest(f"{path} lacks the array {name}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    if (parts["x_test"] is None) != (parts["y_test"] is None):
+        raise BadRequest(f"{path} has only one of x_test and y_test; give both or neither")
+    if parts["x_test"] is None:
+        parts |= {"x_test": parts["x_train"][:0], "y_test": parts["y_train"][:0]}
+    x, y = parts["x_train"], samples.of(parts["y_train"])
+    named = arrays["classes"].tolist() if "classes" in arrays else range(found.outputs or found.count(y))
+    measure = isinstance(x, np.ndarray) and not (found.whole_inputs and x.dtype.kind in "iu") and x.ndim in (2, 4)
+    mean, std = measured(x) if measure else ((), ())
+    groups: dict[str, Any] = {
+        key: value for kind in ("client", "domain") for key, value in _groups(kind, dict(arrays), path).items()
+    }
+    for kind in ("clients", "domains"):
+        groups |= {kind: tuple(map(str, groups[kind].tolist()))} if kind in groups else {}
+    return DataSet(
+        path.stem, **parts, classes=tuple(map(str, named)), mean=mean, std=std, licence=OWN, source=str(path),
+        task=found, **groups,
+    )  # fmt: skip
+
+
+def _with_split(path: Path) -> Arrays:
+    """The arrays of a file, where x and y alone are the training part."""
+    split = {"x": "x_train", "y": "y_train"}
+    renamed = {}
+    for key, value in npz(path).items():
+        first, dot, rest = key.partition(".")
+        renamed[f"{split.get(first, first)}{dot}{rest}"] = value
+    return renamed
+
+
+def own_csv(path: Path, target: str | None, client: str | None, task: Any) -> DataSet:
+    """A table whose columns of numbers are the inputs, but for the target and the client."""
+    from undrift.data.csv_file import csv_columns
+    from undrift.data.tables import table
+
+    columns = csv_columns(path)
+    if target is None:
+        raise BadRequest(f"say which column of {path} is predicted: --target, one of {', '.join(columns)}")
+    targets = target if target in columns else [name.strip() for name in target.split(",")]
+    return table(columns, targets, client, name=str(path), task=task)
 
 
 def own_folder(path: Path, size: int | None) -> DataSet:

@@ -17,7 +17,8 @@ def with_test_part(data: DataSet, share: float, seed: int) -> DataSet:
     if not 0 < share < 1:
         raise BadRequest(f"test_share is a share of the samples, 0 < test_share < 1, not {share}")
     groups = data.client_train if data.client_train is not None else data.domain_train
-    groups = data.y_train if groups is None else groups
+    if groups is None:
+        groups = data.y_train if data.task is None else np.zeros(len(data.y_train), dtype=np.int64)
     test = np.zeros(len(groups), dtype=bool)
     for group in np.unique(groups):
         rows = numpy_stream(seed, "test share", int(group)).permutation(np.flatnonzero(groups == group))

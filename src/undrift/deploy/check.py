@@ -52,12 +52,13 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
             f"{name} needs {working + loading:.0f} s for a round and {spec.deadline:g} s are allowed; raise deadline"
         )
     federation = setup.federation
-    counts = np.bincount(federation.y.numpy(), minlength=len(spec.labels))
+    labels = federation.task.labels(federation.y)
+    counts: Any = [] if labels is None else np.bincount(labels.numpy(), minlength=len(spec.labels))
     role = ", only evaluates" if name in spec.evaluate_only else ""
     return {
         "site": f"{name}, number {spec.number(name)} of {len(spec.all_sites)}{role}",
         "samples": f"{len(federation.y)} training and {len(federation.test_y)} test samples, each {federation.shape}",
-        "labels": ", ".join(f"{label}: {count}" for label, count in zip(spec.labels, counts, strict=True)),
+        "labels": ", ".join(f"{label}: {count}" for label, count in zip(spec.labels, counts)) or federation.task.name,
         "undrift": version(app),
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
@@ -67,7 +68,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
         "leaves": f"{up.bytes:,} bytes a round: " + ", ".join(f"{key} {size:,}" for key, size in up.sizes().items()),
         "policy": f"{node.policy}: {policy}"
         if node.policy.exists()
-        else "none: the defaults apply; only accuracy and loss leave",
+        else "none: the defaults apply; of the metrics only the headline and the loss leave",
         "kept at the site": f"{stored:,} bytes per state version, in {node.folder}; {free(node.folder)} are free",
         "ready": "yes; nothing was sent",
     }

@@ -174,21 +174,17 @@ def site_setup(spec: Spec, node: Node) -> Setup:
         raise data_py_error(node.site, error) from None
 
 
-def load_site_data(node: Node) -> tuple[Any, list[str]]:
-    """The result of `load()` and the list `LABELS` of the site's data.py."""
+def load_site_data(node: Node) -> tuple[Any, list[str] | None]:
+    """The result of `load()` and the list `LABELS` of the site's data.py, None if it has none."""
     module = import_data_py(node.data, node.site)
     if not callable(getattr(module, "load", None)):
         raise Refused(
             "data",
             f"{node.site}'s data.py has no function load(); define one that returns (x, y) or (x, y, x_test, y_test)",
         )
-    if not isinstance(getattr(module, "LABELS", None), (list, tuple)):
-        raise Refused(
-            "data",
-            f"{node.site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …",
-        )
+    labels = getattr(module, "LABELS", None)
     try:
-        return module.load(), [str(label) for label in module.LABELS]
+        return module.load(), [str(label) for label in labels] if isinstance(labels, (list, tuple)) else None
     except (Exception, SystemExit) as error:
         raise data_py_error(node.site, error) from None
 

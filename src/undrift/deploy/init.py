@@ -62,7 +62,7 @@ def init(
     if "selection" not in table and "cohort" not in table:
         table["selection"] = "all"
     data = table.pop("data", None)
-    deploy_table = {**shape_and_labels(data, deploy_options), **deploy_options}
+    deploy_table = {**shape_and_labels(data, deploy_options, table.get("task")), **deploy_options}
     spec = from_tables(table, deploy_table, folder / "run.toml")
     setup = spec.setup(server_federation(spec, [1] * len(spec.sites)))
     if setup.method.shows_models and not show_models:
@@ -74,9 +74,10 @@ def init(
     return spec, setup
 
 
-def shape_and_labels(data: Any, deploy_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Sample shape and labels, the same at all sites: given by the operator, or those of a known data set."""
-    if "shape" in deploy_options and "labels" in deploy_options:
+def shape_and_labels(data: Any, deploy_options: Mapping[str, Any], task: Any = None) -> dict[str, Any]:
+    """Sample shape and labels, the same at all sites: given by the operator, or those of a known data set. A task without
+    classes needs no labels."""
+    if "shape" in deploy_options and ("labels" in deploy_options or task is not None):
         return {}
     if data is None:
         raise BadRequest(

@@ -5,7 +5,7 @@
     start      session, sites, round (the first one), rounds (planned)
     awaiting   round (null in the handshake), sites that the server waits for from now on, until (at the latest)
     reply      round, site, seconds, failure (null if there is none): the site is no longer awaited
-    round      round, done, rounds, seconds, accuracy, replied, left_out: after every round
+    round      round, done, rounds, seconds, accuracy, headline, replied, left_out: after every round
     event      round, event (its kind in the record), detail
     end        state (finished or failed), done, detail
 
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from undrift.core.errors import BadRequest
+from undrift.core.headline import ACCURACY, Headline
 from undrift.experiment.callback import RunCallback
 from undrift.store.run_store import RunStore
 
@@ -89,14 +90,20 @@ class Monitor:
         self.write("reply", round=round, site=site, seconds=round_to_ms(seconds), failure=failure)
 
     def round_done(
-        self, round: int, seconds: float, accuracy: float | None, replied: list[str], left_out: dict[str, str]
+        self,
+        round: int,
+        seconds: float,
+        headline: float | None,
+        replied: list[str],
+        left_out: dict[str, str],
+        name: str = "accuracy",
     ) -> None:
         self.done, self.values = round + 1, {"round_seconds": seconds, "round_timestamp_seconds": time.time()}
-        if accuracy is not None:
-            self.values["accuracy"] = accuracy
+        if headline is not None:
+            self.values |= {"headline": headline} | ({"accuracy": headline} if name == "accuracy" else {})
         self.write(
-            "round", round=round, done=self.done, rounds=self.rounds, seconds=round_to_ms(seconds), accuracy=accuracy,
-            replied=replied, left_out=left_out,
+            "round", round=round, done=self.done, rounds=self.rounds, seconds=round_to_ms(seconds),
+            accuracy=headline if name == "accuracy" else None, headline=headline, replied=replied, left_out=left_out,
         )  # fmt: skip
 
     def event(self, round: int, kind: str, detail: str) -> None:
@@ -162,6 +169,7 @@ def prometheus_text(monitor: Monitor, running: int) -> str:
         ("round_seconds", "Duration of the last round."),
         ("round_timestamp_seconds", "When the last round ended."),
         ("accuracy", "Accuracy of the global model on the server's test set."),
+        ("headline", "Headline metric of the global model on the server's test set."),
     ):
         metric(name, "gauge", help, [("", monitor.values[name])] if name in monitor.values else [])
     awaited = by_site(lambda site: float(site in monitor.awaited))
@@ -216,10 +224,11 @@ class Progress(RunCallback):
     log: Log
     store: RunStore
     monitor: Monitor
+    headline: Headline = ACCURACY
     last_event: int = 0  # row of the last event that was logged
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
+        shown = "" if headline is None else f", {self.headline.name} {headline:.4f}"
         self.log(f"round {round}: {seconds:.1f} s{shown} ({round + 1} of {rounds} done)")
         self.events()
         (cohort,) = self.store.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0]
@@ -228,7 +237,7 @@ class Progress(RunCallback):
         names = self.monitor.sites
         replied = [names[client] for client in json.loads(cohort) if client not in kinds]
         left_out = {names[client]: kind for client, kind in kinds.items()}
-        self.monitor.round_done(round, seconds, accuracy, replied, left_out)
+        self.monitor.round_done(round, seconds, headline, replied, left_out, self.headline.name)
 
     def events(self) -> None:
         query = "SELECT rowid, round, kind, detail FROM events WHERE rowid > ? ORDER BY rowid"

@@ -2,7 +2,8 @@
 
 methods = ["scaffold+fliu"]                 # as `undrift deploy check` prints them; without the key: any
 messages = ["objective.scaffold.change"]    # declared messages that may leave; without the key: any
-metrics = ["accuracy", "loss"]              # that may leave; "recall:3" tells how often class 3 occurs
+metrics = ["accuracy", "loss"]              # that may leave; "recall:3" tells how often class 3 occurs; without the key:
+                                            # the headline of the task and the loss
 works = ["train", "personalize"]            # what the server may order
 max_rounds = 200                            # training replies that may leave, of all runs in the site's folder
 size = "exact"                              # or "rounded": up to two digits, at least to tens
@@ -43,7 +44,7 @@ class Policy:
 
     methods: list[Name] | None = setting(None, "methods, as `undrift deploy check` prints them; without the key any")
     messages: list[Name] | None = setting(None, "declared messages that may leave; without the key any")
-    metrics: Sequence[Name] = setting(("accuracy", "loss"), "metrics that may leave")
+    metrics: list[Name] | None = setting(None, "metrics that may leave; without the key the headline and the loss")
     works: Sequence[Literal["train", "personalize"]] = setting(WORKS, "what the server may order")
     max_rounds: Annotated[int, Ge(0), Le(LARGEST)] | None = setting(
         None, "training replies that may leave, of all runs in the site's folder"
@@ -87,8 +88,9 @@ class Policy:
 
     def apply(self, reply: Reply, plan: Plan, needs_steps: bool) -> Reply:
         """A reply as it may leave."""
+        leaving = (plan.task.headline, "loss") if self.metrics is None else self.metrics
         metrics = {
-            data: {name: self.told(value) for name, value in found.items() if name in self.metrics}
+            data: {name: self.told(value) for name, value in found.items() if name in leaving}
             for data, found in reply.metrics.items()
         }
         reply = replace(reply, metrics=metrics)

@@ -239,7 +239,7 @@ def run_rounds(
         StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
     )
     last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
-    progress = Progress(log, store, handshake.monitor, last_event)
+    progress = Progress(log, store, handshake.monitor, setup.plan.task.shown, last_event)
     loop = setup.loop(engine, store, progress, evaluator)
     model = f"{setup.model_name} ({setup.plan.layout.n:,} numbers)"
     log(f"{setup.method.name}: {setup.plan.rounds} rounds, {model}; {engine.plan_line}")
@@ -309,11 +309,15 @@ def load_test_set(spec: Spec, config: Mapping[str, Any]) -> Samples | None:
     function = getattr(import_data_py(Path(str(config["data"])).expanduser(), "the server"), "test", None)
     if not callable(function):
         raise BadRequest("the server's data.py has no function test(); define one that returns (x, y)")
-    x, y, _, _ = client_tensors(function(), "the server's test()")
-    if len(y) and (int(y.min()) < 0 or int(y.max()) >= len(spec.labels)):
+    x, y, _, _ = client_tensors(function(), "the server's test()", spec.task)
+    try:
+        spec.task.in_range(y, "the server's test()")
+    except BadRequest as error:
+        if "labels" not in spec.task.provides:
+            raise
         raise BadRequest(
             f"the server's test() returns labels outside 0…{len(spec.labels) - 1}; number its classes like LABELS"
-        )
+        ) from error
     return images.stored(x), y
 
 

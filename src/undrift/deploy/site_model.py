@@ -10,9 +10,11 @@ import torch
 from annotated_types import Ge, MinLen
 from torch import nn
 
+from undrift import tasks
 from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
 from undrift.core.schema import Count, Name, Seed, check, setting
+from undrift.deploy.spec import example_of
 from undrift.experiment.adapting import adapted, read_tensors
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
 from undrift.experiment.network import build_module
@@ -41,12 +43,13 @@ class SiteFile:
     round: Annotated[int, Ge(0)] = setting(..., "rounds before this evaluation")
     seed: Seed = setting(..., "seed of the run")
     shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
-    labels: Annotated[list[str], MinLen(2)] = setting(..., "names of the classes")
+    labels: Annotated[list[str], MinLen(1)] = setting(..., "names of the classes, or of the other outputs")
     private: list[str] = setting(..., "entries of the network that never left the site")
     personal: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
         ..., "the personal model: `file` and `weight` of each member"
     )
     adapt: str | None = setting(None, "its adapters, as in run.toml")
+    task: Name | None = setting(None, "what the network predicts; without the key: classes")
 
 
 class SiteModel:
@@ -75,11 +78,13 @@ class SiteModel:
 
     def _module(self, name: str) -> nn.Module:
         given = self.about["model"] if self.given is None else self.given
-        if self.given is None and (names := untrusted(foreign_code({"model": given}), self.trust)):
+        if self.given is None and (
+            names := untrusted(foreign_code({"model": given, "task": self.about.get("task")}), self.trust)
+        ):
             raise refusal(self.folder, names, "give it with model=…, or trust it: ud.load(FOLDER, trust=True)")
-        shape = tuple(self.about["shape"])
-        rows = torch.zeros(2, *((*shape[1:], shape[0]) if len(shape) == 3 else shape)), torch.zeros(2, dtype=torch.long)
-        placeholder = Federation("site", rows, rows, [], self.about["labels"])
+        task = tasks.read(self.about.get("task")).with_outputs(len(self.about["labels"]))
+        rows = example_of(task, tuple(self.about["shape"]))
+        placeholder = Federation("site", rows, rows, [], self.about["labels"], task=task)
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten below
             options = from_keywords({"model": given, "adapt": self.about.get("adapt")})
             module, _ = adapted(build_module(options, placeholder)[0], options, placeholder)

@@ -156,6 +156,7 @@ class SiteStore:
             "seed": setup.options.seed,
             "shape": list(setup.federation.shape),
             "labels": list(setup.federation.labels),
+            **({"task": str(setup.options.task)} if isinstance(setup.options.task, str) else {}),
             "private": sorted(private),
             "personal": personal,
         }

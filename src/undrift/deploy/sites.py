@@ -26,7 +26,7 @@ from undrift.deploy.unpacking import most_bytes, unpack_replies
 from undrift.round.client import serve
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
-from undrift.round.runtime import Runtime, cross_entropy
+from undrift.round.runtime import Runtime
 from undrift.round.server import why_left_out
 from undrift.store.states import States
 
@@ -194,7 +194,8 @@ class SitesEngine(Engine):
         if envelope.head.get("site") != site:
             raise Malformed(f"it replies as {str(envelope.head.get('site'))[:40]!r}")
         max_samples = self.handshake.sites[site].n if site in self.handshake.sites else 0
-        least_loss = 0.0 if self.runtime.loss is cross_entropy else -math.inf
+        task = self.runtime.plan.task
+        least_loss = task.least_loss if self.runtime.loss == task.loss else -math.inf
         replies = unpack_replies(envelope, orders, self.plan, integers, max_samples, self.spec.norm, least_loss)
         for reply in replies:
             if reply.failure is not None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from undrift import tasks
+from undrift.contract.task import Task
 from undrift.core.errors import BadRequest
+from undrift.core.samples import Ragged
 from undrift.core.schema import Count, Name, Positive, check, checked, hints_of, setting
 from undrift.core.words import shown
 from undrift.deploy.policy import Refused
@@ -20,6 +22,7 @@ from undrift.experiment import kept_code
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.run_toml import part_text, read_run
 from undrift.experiment.setup import Setup, prepare
+from undrift.federation import images
 from undrift.federation.federation import Federation, Samples
 from undrift.federation.from_clients import client_tensors, from_clients, held_back
 
@@ -35,8 +38,8 @@ class DeployTable:
     """The table `[deploy]` of a deployment's run.toml."""
 
     sites: list[Name] = setting(..., "the sites that train; they are numbered in this order")
-    labels: list[str] = setting(..., "names of the classes 0, 1, 2, …")
     shape: Annotated[list[Count], MinLen(1)] = setting(..., "shape of one sample, channels first")
+    labels: list[str] = setting([], "names of the classes 0, 1, 2, …; of a task without classes not needed")
     evaluate_only: list[Name] = setting([], "sites that evaluate and never train")
     quorum: Annotated[float, Gt(0), Le(1)] | Count = setting(
         0.5, "how many of a round's sites must reply: a share with a decimal point, or a number"
@@ -90,7 +93,10 @@ class Spec:
                 raise BadRequest(f"a site's name must be letters, digits, - and _, not {name!r}")
             if names.count(name) > 1:
                 raise BadRequest(f"the site {name} is listed twice")
-        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+        if not self.labels and self.table.get("task") is not None:
+            object.__setattr__(self, "labels", numbered_outputs(self.table["task"]))
+        least = 2 if self.table.get("task") is None else 1
+        if len(self.labels) < least or len(set(self.labels)) < len(self.labels):
             raise BadRequest(f"a deployment needs at least two labels, each once, not {shown(list(self.labels))}")
         if isinstance(self.quorum, int) and not 1 <= self.quorum <= len(self.sites):
             raise BadRequest(
@@ -100,6 +106,11 @@ class Spec:
         for site in self.max_samples:
             if site not in names:
                 raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
+
+    @property
+    def task(self) -> Task:
+        """What the network predicts."""
+        return tasks.read(self.table.get("task")).with_outputs(len(self.labels))
 
     @property
     def all_sites(self) -> tuple[str, ...]:
@@ -152,6 +163,16 @@ class Spec:
         }  # fmt: skip
 
 
+def numbered_outputs(task: Any) -> tuple[str, ...]:
+    """The names of a network's outputs where the operator gives none: numbers, as many as the task has."""
+    found = tasks.read(task)
+    if not found.outputs and "class_logits" in found.provides:
+        raise BadRequest(
+            f"the number of classes of {found.name} is missing; give --labels, or say it: {found.name}(outputs=86)"
+        )
+    return tuple(str(number) for number in range(found.outputs or 1))
+
+
 def read(app: Path) -> Spec:
     """The spec of an app's folder (or of a server's run folder)."""
     path = app / "run.toml"
@@ -170,6 +191,7 @@ def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path:
     values = check(DeployTable, deploy_table, f"{path}: [deploy]")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     table = {name: value for name, value in table.items() if name not in ("data", "partition", "clients", "engine")}
+    values.setdefault("labels", ())
     parts = table.pop("parts", None)
     if parts is not None and any(".object:" in part for part in parts):
         parts = None  # a user's own parts: the method is imported by its name
@@ -206,36 +228,54 @@ class RemoteClients(Sequence[np.ndarray]):
 
 def server_federation(spec: Spec, sizes: Sequence[int], test: Samples | None = None) -> Federation:
     """The federation at the server: the clients' sample counts, and the server's own test set if it has one."""
-    rows = (*spec.shape[1:], spec.shape[0]) if len(spec.shape) == 3 else spec.shape
-    sample = torch.zeros(2, *rows), torch.zeros(2, dtype=torch.long)  # two samples to try the model on
+    sample = example_of(spec.task, spec.shape)
     empty = sample[0][:0], sample[1][:0]
     slices = RemoteClients([0] * len(sizes))
     return Federation(
-        NAME, sample, test or empty, RemoteClients(sizes), spec.labels, slices=slices, names=spec.all_sites
+        NAME,
+        sample,
+        test or empty,
+        RemoteClients(sizes),
+        spec.labels,
+        slices=slices,
+        names=spec.all_sites,
+        task=spec.task,
     )
 
 
-def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str]) -> Federation:
+def example_of(task: Task, shape: tuple[int, ...]) -> Samples:
+    """Two samples to try the model on, as a federation stores them."""
+    x, y = task.example(shape)
+    return images.stored(x), y
+
+
+def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str] | None) -> Federation:
     """The federation at a site: its own data, under its own client number."""
-    if tuple(labels) != spec.labels:
+    task = spec.task
+    if labels is None and "labels" in task.provides:
+        raise Refused(
+            "data", f"{site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …"
+        )
+    if labels is not None and tuple(labels) != spec.labels:
         raise Refused(
             "labels",
             f"{site}'s labels are {', '.join(map(str, labels))}, the deployment's {', '.join(spec.labels)}; "
             "bring LABELS and y into the deployment's order",
         )
     number = spec.number(site)
-    x, y, x_test, y_test = client_tensors(data, site)
+    x, y, x_test, y_test = client_tensors(data, site, task)
     if site in spec.evaluate_only and (y_test is None or not len(y)):  # all its data are used to evaluate
         x, y = (x, y) if x_test is None or y_test is None else (x_test, y_test)
         x_test, y_test = x, y
     x, y, x_test, y_test, _ = held_back((x, y, x_test, y_test), number, spec.test_share, spec.options.federation_seed)
-    own = from_clients([(x, y, x_test, y_test)], NAME, spec.test_share, spec.labels, 0, 0.0, who=[site])
-    if own.shape != spec.shape:
+    own = from_clients([(x, y, x_test, y_test)], NAME, spec.test_share, spec.labels, 0, 0.0, who=[site], task=task)
+    first = 1 if isinstance(own.x, Ragged) else 0  # sequences may have any length
+    if own.shape[first:] != spec.shape[first:]:
         raise Refused("shape", f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
     clients = RemoteClients(sizes, number, len(own.y))
     slices = RemoteClients([0] * len(sizes), number, len(own.test_y))
-    return Federation(NAME, (own.x, own.y), (own.test_x, own.test_y), clients, spec.labels, slices=slices)
+    return Federation(NAME, (own.x, own.y), (own.test_x, own.test_y), clients, spec.labels, slices=slices, task=task)
 
 
 def resolved_parts(setup: Setup) -> list[str]:

@@ -3,22 +3,25 @@ the record and in the server's log."""
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from typing import Any
 
+from undrift.core.headline import Headline
 from undrift.deploy import monitor
 from undrift.deploy import spec as specs
 from undrift.deploy.sites import PART
 from undrift.experiment.folders import run_folder
-from undrift.store.record import rows_of
+from undrift.store.record import headline_of, rows_of
 
 
 def status(run: str) -> dict[str, Any]:
-    """The sites' replies, times, accuracies and failures, and the run's events."""
+    """The sites' replies, times, headlines and failures, and the run's events."""
     folder = run_folder(run)
     spec = specs.read(folder)
     rounds = rows_of(folder, "SELECT COUNT(*) FROM rounds")[0][0]
+    headline = headline_of(functools.partial(rows_of, folder))
     sites = []
     for number, site in enumerate(spec.all_sites):
         notes = rows_of(folder, "SELECT round, name, value FROM notes WHERE part = ? AND client = ?", (PART, number))
@@ -36,7 +39,8 @@ def status(run: str) -> dict[str, Any]:
             "left_out": len(failures),
             "last_trouble": f"{failures[-1][1]} in round {failures[-1][0]}" if failures else None,
             **{f"mean_{name}": sum(numbers) / len(numbers) if numbers else None for name, numbers in values.items()},
-            "accuracy": {stage: own_accuracy(folder, number, stage) for stage in ("G", "L1", "L2")},
+            "accuracy": {s: own_value(folder, number, s, "accuracy") for s in ("G", "L1", "L2")},
+            "headline": {s: own_value(folder, number, s, headline.name) for s in ("G", "L1", "L2")},
         }
         sites.append(report)
     events = rows_of(folder, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
@@ -47,17 +51,23 @@ def status(run: str) -> dict[str, Any]:
         "planned": spec.options.rounds,
         "running": monitor.is_running(folder),
         "awaited": monitor.awaited_now(folder),
+        "headline": {
+            "name": headline.name,
+            "better": headline.better,
+            "title": headline.title,
+            "percent": headline.percent,
+        },
         "sites": sites,
         "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
     }
 
 
-def own_accuracy(folder: Any, number: int, stage: str) -> float | None:
+def own_value(folder: Any, number: int, stage: str, metric: str) -> float | None:
     query = (
-        "SELECT value FROM metrics WHERE client = ? AND stage = ? AND data = 'own' AND metric = 'accuracy' "
+        "SELECT value FROM metrics WHERE client = ? AND stage = ? AND data = 'own' AND metric = ? "
         "ORDER BY round DESC LIMIT 1"
     )
-    rows = rows_of(folder, query, (number, stage))
+    rows = rows_of(folder, query, (number, stage, metric))
     return rows[0][0] if rows else None
 
 
@@ -65,13 +75,14 @@ def page(report: dict[str, Any]) -> str:
     """The status as text, with the last twelve events."""
     from undrift.experiment.tables import text_table
 
+    headline = Headline.of(report)
     rows = [["site", "replies", "last round", "seconds", "working", "bytes up", "G", "L1", "L2", "last failure"]]
     for site in report["sites"]:
-        accuracies = [percent(site["accuracy"][stage]) for stage in ("G", "L1", "L2")]
+        values = [headline.show(site["headline"][stage]) for stage in ("G", "L1", "L2")]
         rows.append([
             site["site"] if site["trains"] else f"{site['site']} (evaluates)", str(site["rounds_answered"]),
             shown(site["last_round"], "d"), shown(site["mean_seconds"], ".1f"), shown(site["mean_working"], ".2f"),
-            shown(site["mean_bytes_up"], ",.0f"), *accuracies, site["last_trouble"] or "—",
+            shown(site["mean_bytes_up"], ",.0f"), *values, site["last_trouble"] or "—",
         ])  # fmt: skip
     lines = [
         f"{report['run']}: {report['method']}, {report['rounds']} of {report['planned']} rounds",
@@ -80,7 +91,7 @@ def page(report: dict[str, Any]) -> str:
         text_table(rows, words=(0, 9)),
         "",
     ]
-    lines.append("G, L1, L2: last accuracy on the site's own test part; seconds: from the order to the reply.")
+    lines.append(f"G, L1, L2: last {headline.name} on the site's own test part; seconds: from the order to the reply.")
     for event in report["events"][-12:]:
         lines.append(f"round {event['round']}: {event['kind']}: {event['detail']}")
     return "\n".join(lines)
@@ -103,7 +114,3 @@ def waiting(report: dict[str, Any]) -> str:
 
 def shown(value: Any, form: str) -> str:
     return "—" if value is None else format(value, form)
-
-
-def percent(value: float | None) -> str:
-    return "—" if value is None else f"{100 * value:.2f}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from undrift.core.modules import filled, hollow_copy
+from undrift.core.samples import mapped
 from undrift.core.vector import Flat
 from undrift.round.runtime import Runtime
 
@@ -30,7 +31,7 @@ def runtime_payload(runtime: Runtime) -> dict[str, Any]:
         "federation": runtime.federation,
         "module": module,
         "frozen": runtime.model.frozen.tensors(),
-        "sample": runtime.network_input(rows).clone(),
+        "sample": mapped(runtime.network_input(rows), torch.clone),
         "initial": runtime.initial.cpu(),
         "loss": runtime.loss,
         "augment": runtime.augment,

@@ -50,12 +50,12 @@ def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: I
     return metrics | {"own": runtime.measure(mixed_logits(runtime, mixture, integers, own_x), labels)}
 
 
-def global_metrics(runtime: Runtime, logits: torch.Tensor, ranks: bool = True) -> Metrics:
+def global_metrics(runtime: Runtime, logits: torch.Tensor, quick: bool = False) -> Metrics:
     """Metrics of logits on the whole test set, and on every domain of it by itself."""
     y = runtime.federation.evaluation_set("global")[1]
     domains = {f"domain:{name}": torch.from_numpy(rows) for name, rows in runtime.federation.domains.items()}
-    return {"global": runtime.measure(logits, y, ranks)} | {
-        data: runtime.measure(logits[rows], y[rows], ranks) for data, rows in domains.items() if len(rows)
+    return {"global": runtime.measure(logits, y, quick)} | {
+        data: runtime.measure(logits[rows], y[rows], quick) for data, rows in domains.items() if len(rows)
     }
 
 
@@ -82,12 +82,12 @@ def fine_tuned(runtime: Runtime, order: Order) -> Reply:
     return reply
 
 
-def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: torch.Tensor) -> torch.Tensor:
-    """A mixture of outputs: Σ weight · logits."""
-    spare, total = runtime.spare(0), None
+def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: Any) -> torch.Tensor:
+    """A mixture of outputs: Σ weight · logits. The client has trained, so its network is free for the passes."""
+    flat, total = runtime.model, None
     for weight, vector in mixture:
-        spare.load(vector, integers)
-        logits = eval_logits(spare, x.to(spare.device), runtime.network_input)[0].cpu()
+        flat.load(vector, integers)
+        logits = eval_logits(flat, x.to(flat.device), runtime.network_input)[0].cpu()
         logits = logits if len(mixture) == 1 else logits * weight
         total = logits if total is None else total + logits
     assert total is not None

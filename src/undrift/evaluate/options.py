@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from undrift import data
+from undrift.contract.task import Task
 from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.in_place import call_on_copies
@@ -17,10 +18,10 @@ from undrift.evaluate.diagnose import NO_MODEL_NEEDED, Diagnostic, named
 from undrift.evaluate.metrics import MetricFunction, metrics
 from undrift.federation import images
 from undrift.federation.federation import Federation
-from undrift.round.runtime import Runtime, cross_entropy
+from undrift.round.runtime import Runtime
 
 
-def own_metrics(given: Any, logits: torch.Tensor, y: torch.Tensor, classes: int) -> dict[str, MetricFunction]:
+def own_metrics(given: Any, logits: torch.Tensor, y: Any, task: Task) -> dict[str, MetricFunction]:
     """The user's metrics by name: `package:function,…`, a function, a list of functions, or {name: function}. Each is
     tried on the logits and labels of two samples."""
     if given is None:
@@ -30,7 +31,7 @@ def own_metrics(given: Any, logits: torch.Tensor, y: torch.Tensor, classes: int)
     several = given if isinstance(given, (list, tuple, dict)) else [given]
     found = dict(several) if isinstance(several, dict) else {getattr(f, "__name__", "metric"): f for f in several}
     logits, y = logits.cpu(), y.cpu()
-    ours = metrics(logits, y, cross_entropy, classes)
+    ours = metrics(logits, y, task)
     for name, function in found.items():
         if name in ours:
             raise BadRequest(f"the metric {name} is one of Undrift's own; give yours another name")
@@ -50,6 +51,11 @@ def diagnostics(given: Any, runtime: Runtime) -> tuple[Diagnostic, ...]:
         if runtime.plan.private is not None and one.name not in NO_MODEL_NEEDED:
             raise BadRequest(
                 f"the diagnostic {one.name} looks at the global model, and with private entries none exists"
+            )
+        task = runtime.plan.task
+        if "labels" in one.needs and "labels" not in task.provides:
+            raise BadRequest(
+                f"the diagnostic {one.name} needs one class per sample, which {task.name} does not have; leave it out"
             )
         one.check(runtime)
     return tuple(found)

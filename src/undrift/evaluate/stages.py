@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undrift.core import samples
 from undrift.core.errors import RunFailed
 from undrift.core.streams import numpy_stream
 from undrift.evaluate import orders
@@ -61,7 +62,7 @@ class StageEvaluator:
         logits = None if plan.private is not None else self.logits(state, round, "global")
         rows, on_global = list[Metric](), Metrics()
         if logits is not None:
-            on_global = global_metrics(self.runtime, logits, ranks=self.is_due(round))
+            on_global = global_metrics(self.runtime, logits, quick=not self.is_due(round))
             rows += named(round, None, "G", on_global)
             if federation.validation:
                 y = federation.evaluation_labels("validation")
@@ -89,7 +90,7 @@ class StageEvaluator:
                 (reply.failure.detail for reply in replies if reply.failure is not None), "a worker did not answer"
             )
             raise RunFailed(f"the global model could not be evaluated on the {data} data: {why}")
-        return torch.cat(pieces)
+        return samples.stacked_outputs(pieces)
 
     def after_receiving(
         self, state: ServerState, round: int, population: Sequence[int], open_round: OpenRound

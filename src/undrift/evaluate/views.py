@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from undrift.store.record import headline_of
+
 Query = Callable[..., list[tuple[Any, ...]]]  # (SQL, values) -> rows of run.sqlite
 Values = Sequence[float] | np.ndarray
 WINDOW, WITHIN = 10, 0.01
@@ -127,28 +129,34 @@ def over_seeds(values: Values) -> MeanStd:
 
 def protocols(query: Query, thresholds: Sequence[float]) -> list[list[str]]:
     """The views of a run as a table: header and lines, for `undrift show`."""
-    table = [["protocol", "G", "L1 Acc(L)", "L2 Acc(L)"]]
-    curves = [curve(query, *place) for place in (("G", "global"), ("L1", "own"), ("L2", "own"))]
+    headline = headline_of(query)
+    table = [["protocol", "G", f"L1 {headline.title}(L)", f"L2 {headline.title}(L)"]]
+    curves = [curve(query, *place, headline.name) for place in (("G", "global"), ("L1", "own"), ("L2", "own"))]
+
+    sign = headline.sign
+
+    def shown(found: MeanStd) -> str:
+        return f"{headline.show(found.mean)} ± {headline.show(found.std)}"
 
     def line(name: str, cell: Callable[[Curve], str]) -> None:
         table.append([name, *(cell(one) if len(one) else "—" for one in curves)])
 
     def converged(one: Curve) -> str:
         found = std_after_convergence(one.mean)
-        return "—" if found is None else f"{100 * found[1]:.2f} from round {one.rounds[found[0]] + 1}"
+        return "—" if found is None else f"{headline.show(found[1])} from round {one.rounds[found[0]] + 1}"
 
     def until(epsilon: float) -> Callable[[Curve], str]:
-        return lambda one: str(rounds_until(one.rounds.tolist(), one.mean, epsilon) or "—")
+        return lambda one: str(rounds_until(one.rounds.tolist(), sign * one.mean, sign * epsilon) or "—")
 
     def lasting(count: int) -> Callable[[Curve], str]:
-        return lambda one: f"{last(one.mean, count)}" + (f" ({len(one)} only)" if len(one) < count else "")
+        return lambda one: f"{shown(last(one.mean, count))}" + (f" ({len(one)} only)" if len(one) < count else "")
 
     line("last 50 evaluated rounds", lasting(50))
     line("last 10 evaluated rounds", lasting(10))
-    line("all evaluated rounds", lambda one: str(all_rounds(one.mean)))
+    line("all evaluated rounds", lambda one: shown(all_rounds(one.mean)))
     line(
         f"largest std of {WINDOW} neighbours",
-        lambda one: f"{100 * rolling_std(one.mean).max():.2f}" if len(one) >= WINDOW else "—",
+        lambda one: headline.show(float(rolling_std(one.mean).max())) if len(one) >= WINDOW else "—",
     )
     line(f"std once {WINDOW}-round means stay within {WITHIN:g}", converged)
     for epsilon in thresholds:

@@ -25,8 +25,9 @@ class RunCallback:
         """Called after every round (0-based), before `on_round`, with what was evaluated: rows of (round, client, stage,
         data, metric, value)."""
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        """Called after every round (0-based). `accuracy` is that of the global model (stage G), None without one."""
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
+        """Called after every round (0-based). `headline` is the global model's (stage G): accuracy, or what the
+        task ranks by; None without one."""
 
     def on_end(self, evaluation_share: float) -> None:
         """Called after the last round. `evaluation_share` is the share of the time that evaluation took."""

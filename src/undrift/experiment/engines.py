@@ -76,7 +76,7 @@ def expected_seconds(setup: Setup) -> float:
         for _ in range(3):
             began = time.perf_counter()
             runtime.spare(0).module.eval()
-            loss = runtime.loss(runtime.spare(0)(runtime.network_input(x)), y).mean()
+            loss = runtime.sample_loss(runtime.spare(0)(runtime.network_input(x)), y).mean()
             torch.autograd.grad(loss, runtime.spare(0).parameters, allow_unused=True)
             seconds = min(seconds, time.perf_counter() - began)
     steps = plan.rounds * (plan.cohort or plan.clients) * plan.epochs * federation.total / plan.clients / plan.batch

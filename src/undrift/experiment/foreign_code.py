@@ -16,8 +16,8 @@ from undrift.core.text import TOKEN
 
 # Options whose text is of the grammar of `core/text.py`. `parts` are what is built; the method is then their label.
 NAMING = (
-    "method", "parts", "sampling", "objective", "personalize", "weighting", "combine", "server", "private", "upload", "model", "loss",
-    "metrics", "partition", "selection", "noise", "domains", "faults", "augment", "diagnose",
+    "method", "parts", "sampling", "objective", "personalize", "weighting", "combine", "server", "private", "upload", "model", "task",
+    "loss",    "metrics", "partition", "selection", "noise", "domains", "faults", "augment", "diagnose",
 )  # fmt: skip
 OURS = ("undrift.",)
 Trust = bool | Collection[str]  # everything or nothing, or these names

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from undrift import models
-from undrift.core import text
+from undrift.contract.task import Task
+from undrift.core import samples, text
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest, raised
 from undrift.core.in_place import call_on_copies
@@ -30,10 +31,11 @@ from undrift.experiment.options import Options
 from undrift.federation import images
 from undrift.federation.environment import augment
 from undrift.federation.federation import Federation
-from undrift.round.runtime import cross_entropy
 
 
-def build_network(options: Options, federation: Federation, freezes: Sequence[str] = ()) -> tuple[Flat, str]:
+def build_network(
+    options: Options, federation: Federation, task: Task, freezes: Sequence[str] = ()
+) -> tuple[Flat, str]:
     """(the network as one flat vector with its initial values, its name). `freezes` are patterns of parameters that the
     method does not train."""
     with torch.random.fork_rng(devices=[]):
@@ -41,7 +43,7 @@ def build_network(options: Options, federation: Federation, freezes: Sequence[st
         module, name = build_module(options, federation)
         module, rest = adapted(module, options, federation)
         freeze(module, freezes)
-        flat = flatten(module, chosen_device(options.device), federation, name)  # lazy modules draw here
+        flat = flatten(module, chosen_device(options.device), federation, name, task)  # lazy modules draw here
     if rest is not None:
         read_init(flat, rest)
     return flat, name
@@ -61,7 +63,9 @@ def read_init(flat: Flat, path: Path) -> None:
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
     """(the module, its name). The initial parameters depend on the seed only, or are those of the user's module."""
-    given = models.default_for(federation.name, federation.shape) if options.model is None else options.model
+    given = options.model
+    if given is None:
+        given = models.default_for(federation.name, federation.shape, federation.task.name)
     if isinstance(given, nn.Module):
         return own_copy(given), type(given).__name__
     if callable(given):
@@ -153,8 +157,8 @@ def factory_arguments(factory: Callable[..., Any], name: str, federation: Federa
     )
 
 
-def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str) -> Flat:
-    """The module as one flat vector; refused if it cannot take the samples or has too few outputs."""
+def flatten(module: nn.Module, device: torch.device, federation: Federation, name: str, task: Task) -> Flat:
+    """The module as one flat vector; refused if it cannot take the samples, or its output does not fit the task."""
     try:
         flat = Flat(module, images.network_input(federation.x[:2]), device)
     except BadRequest:
@@ -165,29 +169,21 @@ def flatten(module: nn.Module, device: torch.device, federation: Federation, nam
             "layer must take them"
         ) from error
     trial = Trial(flat, federation)
-    logits, tried = trial.logits, len(trial.y)
-    if logits.dim() != 2 or len(logits) != tried:
-        raise BadRequest(
-            f"the model {name} returns an output of shape {tuple(logits.shape)} for {tried} samples; return one row of logits "
-            f"per sample, here ({tried}, {federation.classes})"
-        )
-    classes = logits.shape[-1]
-    if classes < federation.classes:
-        raise BadRequest(
-            f"the model {name} returns {classes} logits but {federation.name} has {federation.classes} classes; return one per class"
-        )
+    if wrong := task.misfit(trial.logits, trial.y, federation.name):
+        raise BadRequest(f"the model {name} {wrong}")
     try_training(flat, federation)
     return flat
 
 
 class Trial:
-    """The network's output on two samples. A user's loss and metrics are tried on it before round 0."""
+    """The network's output on two samples. A user's task, loss and metrics are tried on it before round 0."""
 
     def __init__(self, flat: Flat, federation: Federation) -> None:
         flat.module.eval()
-        self.x, self.y = (rows[:2].to(flat.device) for rows in (images.network_input(federation.x), federation.y))
+        self.x = images.network_input(federation.x[:2]).to(flat.device)
         with torch.no_grad():
             self.logits = call_on_copies(f"the model {type(flat.module).__name__}", flat, self.x)
+        self.y = samples.padded(federation.y[:2]).to(flat.device)
 
 
 def try_training(flat: Flat, federation: Federation) -> None:
@@ -217,23 +213,47 @@ def try_training(flat: Flat, federation: Federation) -> None:
         )
 
 
-def loss(given: Any, trial: Trial) -> Callable[..., torch.Tensor]:
-    """Cross-entropy, or the user's function of (logits, y), which must return one number per sample."""
+def loss(given: Any, trial: Trial, task: Task) -> Callable[..., torch.Tensor]:
+    """The task's, or the user's function of (output, y), which must return one number per sample."""
     if given is None:
-        return cross_entropy
+        return task.loss
     function: Callable[..., torch.Tensor] = (
         user_function("loss", text.parse(given)) if isinstance(given, str) else given
     )
     if not callable(function):
         raise BadRequest(f"a loss is a function of (logits, y), not {shown(given)}")
+    try_loss("loss", function, trial)
+    return function
 
+
+def try_loss(what: str, function: Callable[..., Any], trial: Trial) -> None:
     def per_sample(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.shape == (len(trial.y),) and value.is_floating_point()
 
     must = "one number per sample for (logits, y), as with reduction='none'"
     with torch.no_grad():
-        answer("loss", function, per_sample, must, trial.logits, trial.y, call=call_on_copies)
-    return function
+        answer(what, function, per_sample, must, trial.logits, trial.y, call=call_on_copies)
+
+
+def try_task(task: Task, trial: Trial) -> None:
+    """A user's task must return one loss per sample, and metrics that are numbers, its headline among them."""
+    if type(task).__module__.startswith("undrift."):
+        return
+    try_loss(f"task {task.name}:", task.loss, trial)
+
+    def metrics(found: Any) -> bool:
+        return isinstance(found, dict) and all(isinstance(value, (int, float)) for value in found.values())
+
+    with torch.no_grad():
+        must = "a dict of numbers by the names of the metrics"
+        found = answer(f"task {task.name}:", task.measure, metrics, must, trial.logits.cpu(), trial.y.cpu())
+    if task.headline not in (*found, "loss"):
+        raise BadRequest(
+            f"the task {task.name} has the headline {task.headline}, which its measure does not return; it returns "
+            f"{', '.join(found) or 'nothing'}, and there is always loss"
+        )
+    if task.better not in ("higher", "lower"):
+        raise BadRequest(f"the task {task.name} says better = {task.better!r}; say higher or lower")
 
 
 def augmentation(given: Any, federation: Federation) -> Any:

@@ -29,6 +29,7 @@ def objects() -> dict[str, tuple[str, Fits]]:
 
     from undrift.contract.compose import Method
     from undrift.contract.parts import AXES, Part
+    from undrift.contract.task import Task
 
     def part_of(axis: str) -> Fits:
         return lambda value: isinstance(value, Part) and value.axis == axis
@@ -46,6 +47,7 @@ def objects() -> dict[str, tuple[str, Fits]]:
         "model": ("a name, a torch.nn.Module or a function that makes one", model),
         "selection": ("a selection, or its text", having("choose")),
         "augment": ("an augmentation, its text, or a list of these", several(function)),
+        "task": ("a task, or its text", kind(Task)),
         "loss": ("a function of (logits, y), or package:function", function),
         "init": ("the path of a .safetensors file", kind(os.PathLike)),
         "metrics": ("functions of (logits, y), by name or in a list, or their texts", metrics),

@@ -33,11 +33,18 @@ class Options:
     """The defaults are those of the command line. `None` leaves the choice to the run."""
 
     method: Text = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
-    data: Text = option("digits", "name of a data set, a .npz file, or a folder of images")
-    partition: Text = option("dirichlet(0.3)", "how the samples are split between clients")
+    data: Text = option("digits", "name of a data set, a .npz or .csv file, or a folder of images")
+    target: Text | None = option(None, "column of a .csv that is predicted; several are joined by commas")
+    client_column: Text | None = option(None, "column of a .csv that names the client of every row")
+    partition: Text | None = option(
+        None,
+        "how the samples are split between clients [dirichlet(0.3); natural with --client-column; without classes natural if "
+        "the data name clients, else iid]",
+    )
     clients: Count | None = option(None, "number of clients [20; natural and by_domain take it from the data]")
     noise: Texts | None = option(
-        None, "label noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)"
+        None,
+        "noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), gaussian(0.5), replace_tokens(0.1)",
     )
     domains: Texts | None = option(
         None, "feature skew: one image transform per client in turn, as in identity+inverted+rotated(45)"
@@ -75,7 +82,12 @@ class Options:
     clip: Positive | None = option(None, "clip the local gradient to this norm")
     persist_momentum: bool = option(False, "clients keep their momentum between rounds")
     augment: Texts | None = option(None, "augmentation of training images, as in crop+flip")
-    loss: Text | None = option(None, "loss: package:function of (logits, y), one number per sample [cross-entropy]")
+    task: Text | None = option(
+        None,
+        "what the network predicts: classification, sequence, regression, multilabel, segmentation, or package:task "
+        "[that of the data]",
+    )
+    loss: Text | None = option(None, "loss: package:function of (output, y), one number per sample [the task's]")
     init: Text | None = option(None, "start from this state dict (.safetensors)")
     sampling: Text | None = option(None, "sampling part, as in --sampling flood")
     objective: Text | None = option(None, "objective part")
@@ -110,7 +122,7 @@ class Options:
     diagnose: Texts | None = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
                            "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Text | None = option(None, "data set for out-of-distribution detection")
-    stop_at: Annotated[float, Gt(0), Le(1)] | None = option(None, "stop when the validation accuracy reaches this")
+    stop_at: Positive | None = option(None, "stop when the headline (accuracy) on validation data reaches this")
     engine: Literal["auto", "inline", "processes", "ray", "flower"] = option(
         "auto", "where clients train: auto, inline, processes, ray"
     )

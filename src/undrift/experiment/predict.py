@@ -39,18 +39,28 @@ def outputs_of(result: Result, x: Any, client: int | str | None, where: str = "x
 
 def network_inputs(x: Any, federation: Federation, where: str) -> torch.Tensor:
     """Raw samples as the network takes them."""
+    if not isinstance(federation.x, torch.Tensor):
+        raise BadRequest(
+            "the run's samples are columns or sequences of unequal length, which predict does not read; use the module "
+            "ud.load(RUN).model in Python"
+        )
     array = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
     if array.dtype.kind not in "fiub" or array.ndim < 2 or not len(array):
         raise BadRequest(
             f"{where} must hold samples as numbers (N, …), at least one, not {array.dtype} of shape {array.shape}"
         )
-    array = channels_first(array)
+    whole = not federation.x.is_floating_point()  # token ids, say
+    if whole and array.dtype.kind not in "iu":
+        raise BadRequest(f"{where} holds {array.dtype}, and the run's model takes whole numbers")
+    array = array if whole else channels_first(array)
     if tuple(array.shape[1:]) != tuple(federation.shape):
         raise BadRequest(
             f"{where} has samples of shape {tuple(array.shape[1:])}, and the run's model takes {tuple(federation.shape)}"
         )
     if array.dtype.kind == "f" and not (good := np.isfinite(array.reshape(len(array), -1)).all(1)).all():
         raise BadRequest(f"{where} holds NaN or infinite values, first in sample {int(np.flatnonzero(~good)[0])}")
+    if whole:
+        return images.network_input(images.stored(torch.from_numpy(array.astype(np.int64))))
     tensor = scaled(array) if federation.scale is None else standardised(array, *federation.scale)
     return images.network_input(images.stored(tensor))
 

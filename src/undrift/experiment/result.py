@@ -72,8 +72,15 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy of the global model on the test set (stage G); None for a method with private entries."""
+        """Accuracy of the global model on the test set (stage G); None for a method with private entries, and for a task
+        that has none (`headline` has what ranks it)."""
         return self.summary["accuracy"]
+
+    @property
+    def headline(self) -> float | None:
+        """The number that ranks the run: accuracy, or that of its task (`summary["headline"]` has its name)."""
+        value: float | None = self.summary["headline"]["value"]
+        return value
 
     @property
     def vector(self) -> torch.Tensor:
@@ -140,17 +147,17 @@ class Result:
 
         return text_table(stage_table([self.summary]))
 
-    def plot(self, metric: str = "accuracy") -> Any:
-        """A plotly figure of a metric over the rounds, one line per stage. Bands are one standard deviation over clients."""
+    def plot(self, metric: str | None = None) -> Any:
+        """A plotly figure of a metric (the headline) over the rounds, one line per stage. Bands are one standard deviation over clients."""
         from undrift.report.clients import bands
 
         return bands(self.rows, metric)
 
-    def curve(self, stage: str = "G", data: str = "global", metric: str = "accuracy") -> Any:
-        """A metric over the rounds, per client for L1 and L2: the input of the functions in `undrift.evaluate.views`."""
+    def curve(self, stage: str = "G", data: str = "global", metric: str | None = None) -> Any:
+        """A metric (the headline) over the rounds, per client for L1 and L2: the input of the functions in `undrift.evaluate.views`."""
         from undrift.evaluate.views import curve
 
-        return curve(self.rows, stage, data, metric)
+        return curve(self.rows, stage, data, metric or self.summary["headline"]["name"])
 
     def traces(self) -> Traces:
         """The notes that the parts recorded, as sparklines and figures: `print(result.traces())`, `.write("page.html")`."""
@@ -159,8 +166,9 @@ class Result:
         return traces(self.rows, None if isinstance(self._setup, Unbuilt) else self._setup.federation)
 
     def __repr__(self) -> str:
-        accuracy = "—" if self.accuracy is None else f"{self.accuracy:.4f}"
-        return f"<run of {self.summary['method']}: {self.summary['rounds']} rounds, accuracy {accuracy} (stage G)>"
+        value = "—" if self.headline is None else f"{self.headline:.4f}"
+        name = self.summary["headline"]["name"]
+        return f"<run of {self.summary['method']}: {self.summary['rounds']} rounds, {name} {value} (stage G)>"
 
 
 class Mixture(nn.Module):

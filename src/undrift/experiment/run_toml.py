@@ -27,6 +27,7 @@ from undrift.methods.naming import part_tables
 from undrift.round.selection import Uniform
 from undrift.store.durable import write_file
 from undrift.store.record import Record
+from undrift.tasks.classification import Classification
 
 
 def option_values(setup: Setup) -> dict[str, Any]:
@@ -44,8 +45,9 @@ def option_values(setup: Setup) -> dict[str, Any]:
         values["cohort"] = setup.selection.cohort
     given = setup.options.model
     values["model"] = setup.model_name if given is None or isinstance(given, str) else f"object:{setup.model_name}"
+    values["task"] = run_task(setup)
     if setup.federation.spec is not None:
-        values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS})
+        values.update({k: v for k, v in setup.federation.spec.items() if k in FIELDS and k != "task"})
     else:
         values.update({"data": f"object:{setup.federation.name}", "clients": setup.federation.clients})
         values.update(
@@ -68,6 +70,27 @@ def part_text(part: Any) -> str:
         with contextlib.suppress(BadRequest):  # a value that text cannot name
             return f"{part.axis}.{text.spell(text.Call(place, (), fields))}"
     return f"{part.axis}.object:{part!r}"
+
+
+def run_task(setup: Setup) -> Any:
+    """The task of the run as text. Classification, which is the default, and what text cannot name go without."""
+    if setup.options.task is not None:
+        return task_text(setup.options.task)
+    written = None if isinstance(setup.plan.task, Classification) else task_text(setup.plan.task)
+    return None if written is None or written.startswith("object:") else written
+
+
+def task_text(task: Any) -> Any:
+    """A task as the text that makes it again, or `object:` and its repr."""
+    if task is None or isinstance(task, str):
+        return task
+    if type(task).__module__.startswith("undrift."):
+        return task.spelled
+    if place := address(type(task)):
+        fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task) if field.init}
+        with contextlib.suppress(BadRequest):  # a value that text cannot name
+            return text.spell(text.Call(place, (), fields))
+    return f"object:{task!r}"
 
 
 def value_text(value: Any) -> str:

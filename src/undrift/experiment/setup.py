@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from undrift import tasks
 from undrift.contract.compose import Method
 from undrift.contract.context import Plan
 from undrift.contract.parts import AXES, defines
+from undrift.contract.task import Task
 from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.low_rank import is_adapted
@@ -18,6 +20,7 @@ from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import network
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import Options
+from undrift.federation import images
 from undrift.federation.dealing import federate
 from undrift.federation.environment import faults
 from undrift.federation.federation import Federation
@@ -65,26 +68,30 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     federation = federation or build_federation(options)
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
+    task = run_task(options, federation)
     composed = composition(options, parts)
-    flat, model_name = network.build_network(options, federation, composed.freezes)
+    flat, model_name = network.build_network(options, federation, task, composed.freezes)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients, options.rounds)
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
-    plan = make_plan(options, federation, flat, composed, chosen)
+    plan = make_plan(options, federation, flat, composed, chosen, task)
     if options.stop_at_epsilon is not None and (rounds := affordable(plan, options.stop_at_epsilon)) < options.rounds:
         options = replace(options, rounds=rounds)
         kept = tuple(one for one in composed.parts if one.axis != "upload")
         composed = replace(composed, parts=(*kept, *plan.method.on("upload")))  # noise as it was calibrated
-        plan = make_plan(options, federation, flat, composed, chosen)
+        plan = make_plan(options, federation, flat, composed, chosen, task)
     notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
             raise BadRequest(problem.sentence)
         notices.append(problem.sentence)
+    if options.stop_at is not None and task.percent and options.stop_at > 1:
+        raise BadRequest(f"--stop-at must be a number above 0 and at most 1, a share, not {options.stop_at:g}")
     trial = network.Trial(flat, federation)
+    network.try_task(task, trial)
     runtime = Runtime(
-        plan, federation, flat, network.loss(options.loss, trial), network.augmentation(options.augment, federation),
-        evaluation.own_metrics(options.metrics, trial.logits, trial.y, federation.classes),
+        plan, federation, flat, network.loss(options.loss, trial, task), network.augmentation(options.augment, federation),
+        evaluation.own_metrics(options.metrics, trial.logits, trial.y, task),
         ood=evaluation.other_set(options.ood, federation),
     )  # fmt: skip
     runtime.diagnostics = evaluation.diagnostics(options.diagnose, runtime)
@@ -94,15 +101,15 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
 
 
 def make_plan(
-    options: Options, federation: Federation, flat: Flat, composed: Method, chosen: selection.Selection
+    options: Options, federation: Federation, flat: Flat, composed: Method, chosen: selection.Selection, task: Task
 ) -> Plan:
     """The plan of the run, with the method's schedules and private entries resolved."""
     plan = Plan(
         rounds=options.rounds, epochs=options.epochs, batch=options.batch, lr=options.lr, lr_decay=options.lr_decay,
         optimizer=options.optimizer, momentum=options.momentum, weight_decay=options.weight_decay, clip=options.clip,
         persist_momentum=options.persist_momentum, seed=options.seed, clients=federation.clients,
-        total=federation.total, classes=federation.classes, layout=flat.layout, method=composed,
-        engine=options.engine, lacks=missing_needs(options, federation, flat, composed),
+        total=federation.total, classes=federation.classes, layout=flat.layout, method=composed, task=task,
+        engine=options.engine, lacks=missing_needs(options, federation, flat, composed, task),
         cohort=selection.expected_cohort(chosen, federation.clients), keep_trained=options.evaluate_clients != "cohort",
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
         secret=options.engine == "flower" and any(one.protects for one in composed.parts),
@@ -115,6 +122,17 @@ def make_plan(
         plan, method=composed, private=composed.private_mask(flat.layout),
         private_integers=frozenset(private & set(flat.layout.integers)),
     )  # fmt: skip
+
+
+def run_task(options: Options, federation: Federation) -> Task:
+    """The task of the run: that of the federation, or another one that takes the same targets."""
+    if options.task is None:
+        return federation.task
+    task = tasks.read(options.task).with_outputs(federation.classes).completed(federation.task)
+    for x, y in ((federation.x, federation.y), (federation.test_x, federation.test_y)):
+        if len(y):
+            task.in_range(task.targets(images.network_input(x), y, federation.name), federation.name)
+    return task
 
 
 def epsilon_after(plan: Plan, rounds: int) -> float | None:
@@ -135,20 +153,21 @@ def affordable(plan: Plan, epsilon: float) -> int:
     return rounds
 
 
-def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method) -> frozenset[str]:
+def missing_needs(options: Options, federation: Federation, flat: Flat, composed: Method, task: Task) -> frozenset[str]:
     """What a part may need and this run cannot provide."""
     lacks = set()
+    several = network.Trial(flat, federation).logits.dim() > 2  # predictions per sample: no one vector enters the head
     personalize = composed.one("personalize")
     in_turn = personalize is not None and defines(personalize, "update_mask")
     if options.optimizer != "sgd" or options.persist_momentum or in_turn:
         lacks.add("effective_steps")
     if federation.proxy() is None:
         lacks.add("proxy")
-    if flat.layout.head is None:
+    if flat.layout.head is None or several:
         lacks.add("features")
     if not is_adapted(flat.layout):
         lacks.add("adapters")
-    return frozenset(lacks)
+    return frozenset(lacks | ({"labels", "class_logits", "errors"} - set(task.provides)))
 
 
 def federation_notices(federation: Federation) -> list[str]:
@@ -169,6 +188,7 @@ def build_federation(options: Options) -> Federation:
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
         standardise=options.standardise,
+        task=options.task, target=options.target, client_column=options.client_column,
     )  # fmt: skip
 
 

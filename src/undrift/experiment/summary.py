@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.store.record import Record, client_names
+from undrift.store.record import Record, client_names, headline_of
 
 NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 
@@ -19,11 +19,10 @@ NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 def summary(
     record: Record, run: str | None, method: str, evaluated: torch.Tensor, thresholds: Sequence[float]
 ) -> dict[str, Any]:
-    """Rounds, seconds, accuracy and all stages at their last evaluated rounds, failures, and the model's hash."""
+    """Rounds, seconds, headline and all stages at their last evaluated rounds, failures, and the model's hash."""
     rounds, seconds = record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
-    stages: dict[str, Any] = {"G": global_stage(record)}
-    for stage in ("L1", "L2"):
-        stages[stage] = client_stage(record, stage, thresholds)
+    stages = stages_of(record, thresholds)
+    headline = headline_of(record.all)
     unseen_clients, by_name, names = unseen(record), sites(record.all), client_names(record.all)
     places = ",".join("?" * len(NOT_FAILURES))
     failures = record.all(
@@ -35,7 +34,8 @@ def summary(
         "method": method,
         "rounds": rounds,
         "seconds": seconds,
-        "accuracy": stages["G"].get("accuracy") if stages["G"] else None,
+        "accuracy": (stages["G"] or {}).get("accuracy"),
+        "headline": headline.as_json((stages["G"] or {}).get(headline.name)),
         "stages": stages,
         **({"unseen": unseen_clients} if unseen_clients else {}),
         **({"privacy": statement} if (statement := privacy(record.all)) else {}),
@@ -48,19 +48,27 @@ def summary(
     }
 
 
+def stages_of(record: Record, thresholds: Sequence[float]) -> dict[str, Any]:
+    """Every stage at its last evaluated round."""
+    return {
+        "G": global_stage(record),
+        **{stage: client_stage(record, stage, thresholds) for stage in ("L1", "L2")},
+    }
+
+
 def sites(query: Callable[..., list[tuple[Any, ...]]]) -> dict[str, dict[str, float]]:
-    """By the name of each client that has one: the accuracy on its own test slice, {"L1": …, "L2": …}, when it was last
+    """By the name of each client that has one: the headline on its own test slice, {"L1": …, "L2": …}, when it was last
     evaluated."""
     names = client_names(query)
     found: dict[str, dict[str, float]] = {name: {} for name in names.values()}
-    for client, stage, value, _ in query(LAST_OF_CLIENTS) if names else ():
+    for client, stage, value, _ in query(LAST_OF_CLIENTS, (headline_of(query).name,)) if names else ():
         if client in names and value is not None and not math.isnan(value):
             found[names[client]][stage] = value
     return found
 
 
 LAST_OF_CLIENTS = (
-    "SELECT client, stage, value, MAX(round) FROM metrics WHERE data='own' AND metric='accuracy' AND client IS NOT NULL "
+    "SELECT client, stage, value, MAX(round) FROM metrics WHERE data='own' AND metric=? AND client IS NOT NULL "
     "AND stage IN ('L1', 'L2') GROUP BY client, stage"
 )
 
@@ -88,6 +96,7 @@ def sha256(vector: torch.Tensor) -> str:
 
 def global_stage(record: Record) -> dict[str, Any] | None:
     """Stage G at its last evaluated round; None if there is no global model (private entries)."""
+    headline = headline_of(record.all)
     rows = record.all(
         "SELECT metric, value FROM metrics WHERE stage='G' AND data='global' AND client IS NULL AND round="
         "(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global')"
@@ -95,33 +104,36 @@ def global_stage(record: Record) -> dict[str, Any] | None:
     stage: dict[str, Any] = {metric: clean(value) for metric, value in rows if not metric.startswith("recall:")}
     recall = {metric.removeprefix("recall:"): clean(value) for metric, value in rows if metric.startswith("recall:")}
     domains = record.all(
-        "SELECT data, value FROM metrics WHERE stage='G' AND data LIKE 'domain:%' AND metric='accuracy' AND client IS NULL "
-        "AND round=(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global') ORDER BY data"
+        "SELECT data, value FROM metrics WHERE stage='G' AND data LIKE 'domain:%' AND metric=? AND client IS NULL "
+        "AND round=(SELECT MAX(round) FROM metrics WHERE stage='G' AND data='global') ORDER BY data",
+        (headline.name,),
     )
-    if stage:
+    if recall or "accuracy" in stage:
         stage["recall"] = recall
     if domains:
         stage["domains"] = {data.removeprefix("domain:"): clean(value) for data, value in domains}
     validation = record.all(
-        "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric='accuracy' ORDER BY round DESC LIMIT 1"
+        "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric=? ORDER BY round DESC LIMIT 1",
+        (headline.name,),
     )
     if stage and validation:
-        stage["validation_accuracy"] = clean(validation[0][0])
+        stage[f"validation_{headline.name}"] = clean(validation[0][0])
     return stage or None
 
 
 def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dict[str, Any] | None:
-    """A client stage at its last evaluated round, over the clients evaluated there."""
+    """A client stage at its last evaluated round, over the clients evaluated there: `acc_…` is the headline's."""
+    headline = headline_of(record.all)
     rows = record.all(
-        "SELECT client, data, value FROM metrics WHERE stage=?1 AND metric='accuracy' AND round="
+        "SELECT client, data, value FROM metrics WHERE stage=?1 AND metric=?2 AND round="
         "(SELECT MAX(round) FROM metrics WHERE stage=?1)",
-        (stage,),
+        (stage, headline.name),
     )
     if not rows:
         return None
     own = {client: value for client, data, value in rows if data == "own"}
     whole = {client: value for client, data, value in rows if data == "global"}
-    acc_local, acc_global = spread(list(own.values())), spread(list(whole.values()))
+    acc_local, acc_global = (spread(list(values.values()), headline.lower) for values in (own, whole))
     total = None
     if acc_local["mean"] is not None and acc_global["mean"] is not None:
         total = acc_local["mean"] + acc_global["mean"]
@@ -129,7 +141,10 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
         "acc_local": acc_local,
         "acc_global": acc_global,
         "acc": total,
-        "rho": {f"{epsilon:g}": sum(value > epsilon for value in own.values()) for epsilon in thresholds},
+        "rho": {
+            f"{epsilon:g}": sum(headline.sign * (value - epsilon) > 0 for value in own.values())
+            for epsilon in thresholds
+        },
         "clients": len(whole or own),
         "without_slice": len(set(whole) - set(own)),
     }
@@ -137,15 +152,15 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
 
 def unseen(record: Record) -> dict[str, Any] | None:
     """Unseen clients on their own slices at the last evaluated round: with the global model (G), after fine-tuning (L2)."""
-    stages = {}
+    stages, headline = {}, headline_of(record.all)
     for stage in ("G", "L2"):
         rows = record.all(
-            "SELECT value FROM metrics WHERE stage=?1 AND data='unseen' AND metric='accuracy' AND round="
+            "SELECT value FROM metrics WHERE stage=?1 AND data='unseen' AND metric=?2 AND round="
             "(SELECT MAX(round) FROM metrics WHERE stage=?1 AND data='unseen')",
-            (stage,),
+            (stage, headline.name),
         )
         if rows:
-            stages[stage] = {**spread([value for (value,) in rows]), "clients": len(rows)}
+            stages[stage] = {**spread([value for (value,) in rows], headline.lower), "clients": len(rows)}
     return stages or None
 
 
@@ -158,17 +173,19 @@ def privacy(query: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Any] | Non
     return {"epsilon": json.loads(spent[0][0]), **json.loads(json.loads(statement[0][0]))}
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, std, and the means of the worst and the best tenth of the clients (at least one client)."""
+def spread(values: Sequence[float], lower: bool = False) -> dict[str, float | None]:
+    """Mean, std, and the means of the worst and the best tenth of the clients (at least one client). `lower` values are
+    better ones."""
     if not len(values):
         return {"mean": None, "std": None, "worst_decile": None, "best_decile": None}
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     tenth = max(1, math.ceil(len(ordered) / 10))
+    least, most = float(ordered[:tenth].mean()), float(ordered[-tenth:].mean())
     return {
         "mean": float(ordered.mean()),
         "std": float(ordered.std()),
-        "worst_decile": float(ordered[:tenth].mean()),
-        "best_decile": float(ordered[-tenth:].mean()),
+        "worst_decile": most if lower else least,
+        "best_decile": least if lower else most,
     }
 
 

@@ -1,44 +1,63 @@
-"""Tables of results, in a terminal and as Markdown. Their headers say which accuracy a column has."""
+"""Tables of results, in a terminal and as Markdown. Their headers say which number a column has."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-COLUMNS = (
-    ("method", "method"),
-    ("G", "global model, whole test set"),
-    ("L1 Acc(L)", "on receipt, own test slice"),
-    ("L1 Acc(G)", "on receipt, whole test set"),
-    ("L2 Acc(L)", "after training, own test slice"),
-    ("L2 Acc(G)", "after training, whole test set"),
-    ("worst 10 %", "L1 Acc(L) of the worst tenth of clients"),
-    ("s", "seconds"),
-)
+from undrift.core.headline import ACCURACY, Headline
+
+
+def columns(title: str) -> tuple[tuple[str, str], ...]:
+    """(short, long) names of the columns, named after the headline."""
+    return (
+        ("method", "method"),
+        ("G", "global model, whole test set"),
+        (f"L1 {title}(L)", "on receipt, own test slice"),
+        (f"L1 {title}(G)", "on receipt, whole test set"),
+        (f"L2 {title}(L)", "after training, own test slice"),
+        (f"L2 {title}(G)", "after training, whole test set"),
+        ("worst 10 %", f"L1 {title}(L) of the worst tenth of clients"),
+        ("s", "seconds"),
+    )
+
+
+def headline_of(rows: Sequence[Mapping[str, Any]]) -> Headline:
+    """The headline of the runs of a table: that of the first one that says it."""
+    return next((Headline.of(row) for row in rows if row.get("headline")), ACCURACY)
+
+
+def headline_value(row: Mapping[str, Any]) -> float | None:
+    """The headline of the global model; accuracy in rows that were written before there were tasks."""
+    found = row.get("headline")
+    value: float | None = found["value"] if found else row.get("accuracy")
+    return value
 
 
 def stage_table(summaries: Sequence[dict[str, Any]]) -> list[list[str]]:
     """A header, and one row per run."""
-    rows = [[short for short, _ in COLUMNS]]
+    headline = headline_of(summaries)
+    rows = [[short for short, _ in columns(headline.title)]]
     for summary in summaries:
         l1, l2 = (summary["stages"][stage] or {} for stage in ("L1", "L2"))
         means = [stage.get(data, {}).get("mean") for stage in (l1, l2) for data in ("acc_local", "acc_global")]
-        accuracies = [summary["accuracy"], *means, l1.get("acc_local", {}).get("worst_decile")]
-        rows.append([summary["method"], *map(percent, accuracies), f"{summary['seconds']:.1f}"])
+        numbers = [headline_value(summary), *means, l1.get("acc_local", {}).get("worst_decile")]
+        rows.append([summary["method"], *map(headline.show, numbers), f"{summary['seconds']:.1f}"])
     return rows
 
 
-def percent(value: float | None) -> str:
-    return "—" if value is None else f"{100 * value:.2f}"
-
-
-def legend() -> str:
+def legend(headline: Headline = ACCURACY) -> str:
     """The meaning of each column, one per line."""
-    return "\n".join(f"{short}: {long}" for short, long in COLUMNS[1:-1])
+    lines = [f"{short}: {long}" for short, long in columns(headline.title)[1:-1]]
+    if headline != ACCURACY:
+        lines.insert(0, f"{headline.title}: {headline.name}, {headline.better} is better")
+    return "\n".join(lines)
 
 
-def site_table(rows: Sequence[tuple[str, dict[str, dict[str, float]]]], stage: str = "") -> list[list[str]]:
-    """One line per named client, one column per (heading, sites): the accuracy on its own test slice, in `stage` or in
+def site_table(
+    rows: Sequence[tuple[str, dict[str, dict[str, float]]]], stage: str = "", headline: Headline = ACCURACY
+) -> list[list[str]]:
+    """One line per named client, one column per (heading, sites): the headline on its own test slice, in `stage` or in
     both stages. Empty if no client has a name."""
     names = list(dict.fromkeys(name for _, sites in rows for name in sites))
     if not names:
@@ -49,7 +68,8 @@ def site_table(rows: Sequence[tuple[str, dict[str, dict[str, float]]]], stage: s
     ]
     head = ["client", *(heading for heading, _, _ in columns)]
     lines = [
-        [name, *(percent(sites.get(name, {}).get(one)) for _, sites, one in columns)] for name in names[:MOST_SITES]
+        [name, *(headline.show(sites.get(name, {}).get(one)) for _, sites, one in columns)]
+        for name in names[:MOST_SITES]
     ]
     more = len(names) - MOST_SITES
     return [head, *lines] + ([[f"… {more} more", *[""] * len(columns)]] if more > 0 else [])
@@ -59,15 +79,15 @@ MOST_SITES = 50
 
 
 def unseen_line(summary: dict[str, Any]) -> str:
-    """The accuracy of clients that never trained, in one sentence; empty if there are none."""
-    stages = summary.get("unseen")
+    """The headline of clients that never trained, in one sentence; empty if there are none."""
+    stages, show = summary.get("unseen"), Headline.of(summary).show
     if not stages:
         return ""
     global_model, tuned = ((stages.get(stage) or {}).get("mean") for stage in ("G", "L2"))
     count = max(stage["clients"] for stage in stages.values())
     return (
-        f"{count} unseen client{'s' * (count > 1)}, own test slice: {percent(global_model)} with the global model, "
-        f"{percent(tuned)} after fine-tuning it"
+        f"{count} unseen client{'s' * (count > 1)}, own test slice: {show(global_model)} with the global model, "
+        f"{show(tuned)} after fine-tuning it"
     )
 
 

@@ -121,8 +121,8 @@ class Tracked(RunCallback):
         for tracker in self.trackers:
             tracker.log({**averages(metrics), "seconds": seconds}, round + 1)
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        self.inner.on_round(round, rounds, seconds, accuracy)
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
+        self.inner.on_round(round, rounds, seconds, headline)
 
     def on_end(self, evaluation_share: float) -> None:
         self.inner.on_end(evaluation_share)

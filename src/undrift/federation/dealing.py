@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from undrift import tasks
+from undrift.contract.task import Task
+from undrift.core import samples
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.core.user_code import user_function
@@ -22,15 +25,15 @@ TEST_SHARE = 0.2
 
 Plain = str | int | float | None  # what run.toml can hold
 Groups = tuple[np.ndarray | None, np.ndarray | None]  # group ids of the training and the test samples
-Inputs = tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray]]
+Inputs = tuple[Any, Any, dict[str, np.ndarray]]
 
 
 @dataclass
 class Deal:
-    """The labels, the server's proxy rows, and every client's training rows, test slice and label permutation."""
+    """The targets, the server's proxy rows, and every client's training rows, test slice and label permutation."""
 
-    clean: np.ndarray  # labels before noise
-    noisy: np.ndarray
+    clean: Any  # targets before noise: labels (an array), or what the task takes
+    noisy: Any
     proxy_rows: np.ndarray
     shards: Sequence[np.ndarray]
     lazy: bool  # rows are computed on demand (`resample`), and clients may share samples
@@ -42,7 +45,7 @@ class Deal:
 
 def federate(
     data: Any = "digits",
-    partition: Any = "dirichlet(0.3)",
+    partition: Any = None,
     clients: int | None = None,
     *,
     noise: Any = None,
@@ -53,31 +56,40 @@ def federate(
     seed: int = 0,
     test_share: float = TEST_SHARE,
     standardise: str | None = None,
+    task: Any = None,
+    target: str | None = None,
+    client_column: str | None = None,
 ) -> Federation:
-    """Deal a labelled data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
-    are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
-    find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `standardise` gives
-    other constants than the data set's, "mean/deviation"."""
+    """Deal a data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
+    are objects or their text, the last two also lists. Without `partition` it is dirichlet(0.3), or natural with a
+    `client_column`; for data without classes natural if they name clients, else iid. Without `clients` there are as many as
+    `natural` or `by_domain` find in the data, else 20. `test_share` of the samples is held out if the data have no test
+    part. `standardise` gives other constants than the data set's, "mean/deviation". `task` is a task or its text; without
+    one it is that of the data. `target` and `client_column` name columns of a .csv: what is predicted, and the client of
+    every row."""
     shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
     check_given(data, partition, clients, seed, shares)
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
     clients = None if clients is None else int(clients)
-    spec = as_texts(data, partition, clients, noise, domains)
-    spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed}
+    columns = {"target": target, "client_column": client_column}
+    source, record = load_data(data, test_share, seed, task, columns, standardise)
+    kind = source.as_task if task is None else asked_task(source, task)
+    partition = default_partition(source, kind, client_column) if partition is None else partition
+    spec = as_texts(data, partition, clients, noise, domains) | columns
+    spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed, "task": task_text(task)}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed, standardise)
     spec |= {} if standardise is None else {"standardise": standardise}
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
     groups = groups_of(source, getattr(rule, "follows_groups", ""), skew)
     spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
-    deal = deal_samples(source, rule, noises, clients, groups, proxy, seed)
+    deal = deal_samples(source, rule, noises, clients, groups, proxy, seed, kind)
     deal.record = record | deal.record
     deal.names = client_names(deal, groups[0], source, skew)
     inputs = inputs_of(source, skew, deal)
     deal, newcomers = hold_out_clients(deal, unseen, seed)
-    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers)
+    return build(data if isinstance(data, str) else source.name, source, deal, inputs, spec, newcomers, kind)
 
 
 # ---- reading the arguments -----------------------------------------------------------------------------------
@@ -105,6 +117,12 @@ def as_text(value: Any, module: Any) -> Any:
     return text.spell(value) if type(value) in exported else value
 
 
+def task_text(task: Any) -> Any:
+    """A shipped task as its text. Any other value unchanged."""
+    shipped = isinstance(task, Task) and type(task).__module__.startswith("undrift.")
+    return task.spelled if shipped else task
+
+
 def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     """The partition and the list of noises as objects."""
     from undrift.core import text
@@ -120,13 +138,31 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
-def load_data(data: Any, test_share: float, seed: int, standardise: Any = None) -> tuple[Any, dict[str, Any]]:
+def asked_task(source: Any, task: Any) -> Task:
+    """Another task than that of the data; refused if their targets are none of it."""
+    kind = tasks.read(task).with_outputs(len(source.classes)).completed(source.as_task)
+    for x, y in ((source.x_train, source.y_train), (source.x_test, source.y_test)):
+        if len(y):
+            kind.in_range(kind.targets(x, samples.of(y), source.name), source.name)
+    return kind
+
+
+def default_partition(source: Any, task: Task, client_column: str | None) -> str:
+    """The partition where none is named."""
+    if client_column is None and "labels" in task.provides:
+        return "dirichlet(0.3)"
+    return "natural" if source.client_train is not None else "iid"
+
+
+def load_data(
+    data: Any, test_share: float, seed: int, task: Any, columns: dict[str, str | None], standardise: Any
+) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
     from undrift.data.dataset import with_constants
     from undrift.data.split import with_test_part
 
-    source = data_sets.load(data) if isinstance(data, str) else data
+    source = data_sets.load(data, task=task, **columns) if isinstance(data, str) else data
     if standardise is not None:
         source = with_constants(source, standardise)
     if len(source.y_test):
@@ -155,25 +191,66 @@ def groups_of(source: Any, follows: str, skew: Any) -> Groups:
 
 
 def deal_samples(
-    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int
+    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int, task: Task
 ) -> Deal:
     """Proxy set, noise before the partition, partition, noise after it, test slices."""
     from undrift.federation.environment import noise
 
+    if "labels" not in task.provides:
+        return deal_without_labels(source, rule, noises, clients, groups, proxy, seed, task)
     classes, clean = len(source.classes), np.asarray(source.y_train, dtype=np.int64)
     rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
+    checks.refuse_noises(noises, task)
     noisy = clean.copy()
     noisy[rows] = noise.before(noises, clean[rows], classes, seed)  # the proxy set stays clean
     group_ids = None if groups[0] is None else groups[0][rows]
-    dealt = checks.deal(rule, noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    made = strata(rule, source, noisy, task, seed)
+    seen = noisy if made is None else made[0]
+    dealt = checks.deal(rule, seen[rows], clients, numpy_stream(seed, "partition"), group_ids)
     lazy = not isinstance(dealt, list)
     shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
     if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
         raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
     noisy, permutations = noise.after(noises, noisy, shards, classes, seed)
-    slices = None if lazy else test_slices(shards, clean, source, groups, seed)
+    train, test, kinds = (clean, source.y_test, classes) if made is None else (*made, int(made[0].max()) + 1)
+    slices = None if lazy else test_slices(shards, train, test, kinds, groups, seed)
     record = dict(getattr(dealt, "record", {}))
     return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
+
+
+def deal_without_labels(
+    source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int, task: Task
+) -> Deal:
+    """The same for data without classes: a partition sees the strata that it makes, or one class for all samples."""
+    from undrift.federation.environment import noise
+
+    clean = task.targets(source.x_train, samples.of(source.y_train), source.name)
+    rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
+    checks.refuse_labels(rule, task)
+    checks.refuse_noises(noises, task)
+    noisy = samples.put(clean, rows, noise.before(noises, clean[rows], task.outputs, seed)) if noises else clean
+    group_ids = None if groups[0] is None else groups[0][rows]
+    none = tuple(np.zeros(len(one), dtype=np.int64) for one in (clean, source.y_test))
+    train, test = strata(rule, source, noisy, task, seed) or none
+    dealt = checks.deal(rule, train[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    lazy = not isinstance(dealt, list)
+    shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
+    if lazy and any(item.when == "after" for item in noises):
+        raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
+    noisy, _ = noise.after(noises, noisy, shards, task.outputs, seed)
+    slices = None if lazy else test_slices(shards, train, test, int(train.max()) + 1, groups, seed)
+    return Deal(clean, noisy, proxy_rows, shards, lazy, slices, {}, dict(getattr(dealt, "record", {})))
+
+
+def strata(rule: Any, source: Any, y: Any, task: Task, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The kinds of samples that a partition makes of inputs or targets (`target_skew`, `cluster_skew`), of the training and
+    the test samples. None if it deals by classes."""
+    if not hasattr(rule, "strata"):
+        return None
+    x, test_x = source.standardised(source.x_train), source.standardised(source.x_test)
+    test_y = task.targets(source.x_test, samples.of(source.y_test), source.name)
+    made: tuple[np.ndarray, np.ndarray] = rule.strata((x, y), (test_x, test_y), task, numpy_stream(seed, "strata"))
+    return made
 
 
 def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +263,7 @@ def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, n
 
 
 def test_slices(
-    shards: Sequence[np.ndarray], clean: np.ndarray, source: Any, groups: Groups, seed: int
+    shards: Sequence[np.ndarray], clean: np.ndarray, test: np.ndarray, classes: int, groups: Groups, seed: int
 ) -> list[np.ndarray]:
     """Every client's test rows: its group's test part, else test samples with the label shares of its training rows."""
     from undrift.federation import partition as partitions
@@ -194,8 +271,8 @@ def test_slices(
     train_groups, test_groups = groups
     if train_groups is not None and test_groups is not None:
         return [np.flatnonzero(test_groups == train_groups[shard[0]]) for shard in shards]
-    matrix = partitions.matrix(shards, clean, len(source.classes))
-    return partitions.apply_matrix(matrix, source.y_test, numpy_stream(seed, "slices"))
+    matrix = partitions.matrix(shards, clean, classes)
+    return partitions.apply_matrix(matrix, test, numpy_stream(seed, "slices"))
 
 
 def inputs_of(source: Any, skew: Any, deal: Deal) -> Inputs:
@@ -237,28 +314,35 @@ def client_names(deal: Deal, groups: np.ndarray | None, source: Any, skew: Any) 
     return [known[number] for number in numbers] if len(set(numbers)) == len(deal.shards) else ()
 
 
-def build(name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int) -> Federation:
+def build(
+    name: str, source: Any, deal: Deal, inputs: Inputs, spec: dict[str, Any], newcomers: int, task: Task
+) -> Federation:
     """The federation. Its spec is None if an object of the user's own is among the arguments."""
     from undrift.data.own import OWN
 
     x, test_x, test_domains = inputs
     return Federation(
         name,
-        train=(x, torch.from_numpy(deal.noisy)),
-        test=(test_x, torch.from_numpy(np.asarray(source.y_test, dtype=np.int64))),
+        train=(x, tensors(deal.noisy)),
+        test=(test_x, task.targets(source.x_test, samples.of(source.y_test), source.name)),
         shards=deal.shards,
         labels=source.classes,
         slices=deal.slices,
         seed=spec["data_seed"],
         validation=spec["validation"],
         proxy=deal.proxy_rows,
-        clean=torch.from_numpy(deal.clean),
+        clean=tensors(deal.clean),
         permutations=deal.permutations,
         spec=spec if all(isinstance(value, Plain) for value in spec.values()) else None,
         record=deal.record,
-        scale=(source.mean, source.std),
+        scale=(source.mean, source.std) if source.mean else None,
         domains=test_domains,
         unseen=newcomers,
         names=deal.names,
         knows_clean=source.licence != OWN,
+        task=task,
     )
+
+
+def tensors(targets: Any) -> Any:
+    return torch.from_numpy(targets) if isinstance(targets, np.ndarray) else targets

@@ -14,19 +14,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from undrift import tasks
+from undrift.contract.task import Task
+from undrift.core import samples
 from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
 from undrift.federation.checks import no_validation
 from undrift.federation.lazy import LazyClients
 
-Samples = tuple[torch.Tensor, torch.Tensor]  # x, y
+Samples = tuple[Any, Any]  # x, y: tensors, columns or sequences (`core/samples.py`)
 NO_ROWS = np.empty(0, dtype=np.int64)
 VALIDATORS = 1000  # clients of a lazy federation on whose validation data the global model is evaluated
 
 
 class Federation:
-    """Inputs are float32 and standardised: tables (n, features), images (n, height, width, channels).
+    """Inputs are float32 and standardised: tables (n, features), images (n, height, width, channels). They may also be
+    columns or sequences, whose integers stay integers. `labels` names the classes, or what else the network's outputs are.
 
     `shards` holds one index array into the training set per client, `slices` one into the test set."""
 
@@ -50,10 +54,12 @@ class Federation:
         unseen: int = 0,
         names: Sequence[str] = (),
         knows_clean: bool = True,
+        task: Task | None = None,
     ) -> None:
         self.names = tuple(names)  # of the clients (berlin, oslo); empty if they have none
         self.knows_clean = knows_clean  # whether somebody knows which labels are wrong: not of a user's own data
         self.name, self.labels, self.shards, self.seed, self.validation = name, tuple(labels), shards, seed, validation
+        self.task = (task or tasks.read(None)).with_outputs(len(self.labels))  # what y means
         self.x, self.y = train
         self.test_x, self.test_y = test
         self.clean_y = self.y if clean is None else clean  # labels before noise
@@ -93,8 +99,8 @@ class Federation:
         return int(self.sizes.sum())
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample as a network sees it (channels first)."""
+    def shape(self) -> Any:
+        """The shape of one sample as a network sees it (channels first); of columns one shape by name."""
         return images.sample_shape(self.x)
 
     def rows(self, client: int) -> np.ndarray:
@@ -123,13 +129,24 @@ class Federation:
         return self.x[rows], self.renamed(client, self.y[rows])
 
     def counts(self, client: int) -> np.ndarray:
-        """How many training samples of each class a client has."""
-        return np.bincount(self.train_labels(client), minlength=self.classes)
+        """How many training samples of each class a client has. Without classes all are of one."""
+        return np.bincount(self.train_labels(client), minlength=self.classes if self.has_labels else 1)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether every sample has one class."""
+        return "labels" in self.task.provides
+
+    def class_of(self, y: Any) -> torch.Tensor:
+        """The class of every sample; 0 for all if there are no classes."""
+        found = self.task.labels(y)
+        return torch.zeros(len(y), dtype=torch.long) if found is None else found
 
     def train_labels(self, client: int) -> np.ndarray:
         if self.lazy_clients is not None:
-            return self.lazy_clients.train(client)[1].numpy()
-        return self.renamed(client, self.y[torch.from_numpy(np.ascontiguousarray(self.rows(client)))]).numpy()
+            return self.class_of(self.lazy_clients.train(client)[1]).numpy()
+        rows = torch.from_numpy(np.ascontiguousarray(self.rows(client)))
+        return self.class_of(self.renamed(client, self.y[rows])).numpy()
 
     def slice(self, client: int) -> Samples:
         """(rows of the test set, labels) on which a client's own accuracy is computed. Empty if it has none."""
@@ -152,7 +169,7 @@ class Federation:
         start, stop = span or (0, len(self.test_y))
         return self.test_x[start:stop], self.test_y[start:stop]
 
-    def evaluation_labels(self, data: str) -> torch.Tensor:
+    def evaluation_labels(self, data: str) -> Any:
         """The labels of `evaluation_set`, without copying its inputs."""
         return self.y[torch.from_numpy(self.validation_rows())] if data == "validation" else self.test_y
 
@@ -171,7 +188,7 @@ class Federation:
         rows = torch.from_numpy(self.proxy_rows)
         return (self.x[rows], self.y[rows]) if len(rows) else None
 
-    def renamed(self, client: int, y: torch.Tensor) -> torch.Tensor:
+    def renamed(self, client: int, y: Any) -> Any:
         """The labels after this client's permutation of the classes (concept shift)."""
         return torch.from_numpy(self.permutations[client])[y] if client in self.permutations else y
 
@@ -188,10 +205,11 @@ class Federation:
         if self._slices is not None:
             return self._slices[client]
         # The test set was not dealt: draw from it with the client's label shares.
-        counts = np.bincount(self.clean_y.numpy()[self.shards[client]], minlength=self.classes)
+        classes = self.classes if self.has_labels else 1
+        counts = np.bincount(self.class_of(self.clean_y[self.shards[client]]).numpy(), minlength=classes)
         stream = numpy_stream(self.seed, "slice", client)
         size = max(20, round(len(self.test_y) * counts.sum() / len(self.y)))
-        by_class = rows_by_class(self.test_y, self.classes)
+        by_class = rows_by_class(self.class_of(self.test_y), classes)
         drawn = stream.multinomial(size, counts / counts.sum())
         return np.concatenate([stream.choice(by_class[c], k) for c, k in enumerate(drawn) if k and len(by_class[c])])
 
@@ -201,20 +219,24 @@ class Federation:
         This changes the federation in place, on purpose: the driver then keeps one copy of the data, not two. The
         tensors it was built from are not touched, and no value changes."""
         same = self.clean_y is self.y
-        self.x, self.y, self.test_x, self.test_y = map(shared, (self.x, self.y, self.test_x, self.test_y))
-        self.clean_y = self.y if same else shared(self.clean_y)
+        self.x, self.y, self.test_x, self.test_y = (
+            samples.mapped(one, shared) for one in (self.x, self.y, self.test_x, self.test_y)
+        )
+        self.clean_y = self.y if same else samples.mapped(self.clean_y, shared)
 
     @property
     def fingerprint(self) -> str:
         """A hash of the labels, the sizes, the first 100 clients' rows and about 1000 inputs of each set: it detects
         other data. With `from_function` it covers the sizes and the test set only."""
         digest = hashlib.sha256()
-        for array in (self.y.numpy(), self.test_y.numpy(), np.ascontiguousarray(self.sizes)):
-            digest.update(array.tobytes())
+        for leaf in (*samples.leaves(self.y), *samples.leaves(self.test_y)):
+            digest.update(leaf.numpy().tobytes())
+        digest.update(np.ascontiguousarray(self.sizes).tobytes())
         for client in range(min(self.clients, 100) if self.lazy_clients is None else 0):
             digest.update(np.ascontiguousarray(self.rows(client)).tobytes())
         for x in (self.x, self.test_x):
-            digest.update(x[:: max(1, len(x) // 1000)].contiguous().numpy().tobytes())
+            for leaf in samples.leaves(x[:: max(1, len(x) // 1000)]):
+                digest.update(leaf.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def provenance(self) -> dict[str, Any]:
@@ -235,15 +257,19 @@ class Federation:
         seed: int = 0,
         validation: float = 0.0,
         unseen: float = 0.0,
+        task: Any = None,
     ) -> Federation:
         """A federation from the user's clients: each is (x, y), (x, y, x_test, y_test) or a dataset of (x, y) pairs. A
         dict of clients by name ({"berlin": …, "oslo": …}) keeps their names.
 
         For a client without a test part `test_share` of its data is held out. The server's test set is the union of the
-        clients' test parts. Inputs are used as given (float32, images channels first)."""
+        clients' test parts. Inputs are used as given (float32, images channels first).
+
+        `task` is a task or its text (classification). x and y may be dicts of arrays with one row per sample, or
+        `ud.Ragged` sequences of unequal length: their integers stay integers, and so do those of a task `sequence`."""
         from undrift.federation.from_clients import from_clients
 
-        return from_clients(clients, name, test_share, labels, seed, validation, unseen)
+        return from_clients(clients, name, test_share, labels, seed, validation, unseen, task=task)
 
     @staticmethod
     def from_function(
@@ -255,6 +281,7 @@ class Federation:
         test_share: float = 0.2,
         labels: Sequence[str] | None = None,
         seed: int = 0,
+        task: Any = None,
     ) -> Federation:
         """A federation whose data stay where they are. `load(client)` is called where the client runs, in every round
         in which it takes part, and returns what `from_clients` takes for one client. `sizes` are the numbers of samples
@@ -262,7 +289,7 @@ class Federation:
         wanted). `test` is the server's test set (x, y), which the driver needs."""
         from undrift.federation.from_clients import from_function
 
-        return from_function(load, sizes, test, name, test_share, labels, seed)
+        return from_function(load, sizes, test, name, test_share, labels, seed, task)
 
 
 @lru_cache(maxsize=4)

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.core.errors import LABELS, BadRequest
+from undrift import tasks
+from undrift.contract.task import Task
+from undrift.core import samples
+from undrift.core.errors import BadRequest
 from undrift.core.streams import numpy_stream
 from undrift.federation import images
 from undrift.federation.federation import Federation, unseen_last
 from undrift.federation.lazy import ClientArrays, LazyClients
 
-Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Given = tuple[Any, Any, Any, Any]  # x, y, and the same of the test part or None
 
 
 def from_clients(
@@ -27,28 +30,31 @@ def from_clients(
     validation: float,
     unseen: float = 0.0,
     who: Sequence[str] | None = None,
+    task: Any = None,
 ) -> Federation:
     """See `Federation.from_clients`. `who` names the clients in error messages."""
+    kind = tasks.read(task)
     called = [str(one) for one in clients] if isinstance(clients, Mapping) else []
     clients = list(clients.values()) if isinstance(clients, Mapping) else clients
     who = who or called or [f"client {client}" for client in range(len(clients))]
-    xs, ys, test_xs, test_ys = (list[torch.Tensor]() for _ in range(4))
+    xs, ys, test_xs, test_ys = (list[Any]() for _ in range(4))
     shards, slices = list[np.ndarray](), list[np.ndarray]()
     at = test_at = 0
     record: dict[str, Any] = {}
     for client, given in enumerate(clients):
-        x, y, x_test, y_test, shared = held_back(client_tensors(given, who[client]), client, test_share, seed)
+        x, y, x_test, y_test, shared = held_back(client_tensors(given, who[client], kind), client, test_share, seed)
         record |= {"test_share": test_share} if shared else {}
-        if x_test.shape[1:] != x.shape[1:]:
+        if samples.fixed_shape(x_test) != samples.fixed_shape(x):
             raise BadRequest(
-                f"{who[client]} has samples of shape {tuple(x.shape[1:])} and test samples of "
-                f"{tuple(x_test.shape[1:])}; bring them to one"
+                f"{who[client]} has samples of shape {samples.fixed_shape(x)} and test samples of "
+                f"{samples.fixed_shape(x_test)}; bring them to one"
             )
-        if xs and x.shape[1:] != xs[0].shape[1:]:
-            raise BadRequest(
-                f"{who[client]} has samples of shape {tuple(x.shape[1:])}, {who[0]} of "
-                f"{tuple(xs[0].shape[1:])}; bring them to one"
-            )
+        for mine, first, what in ((x, xs, "samples"), (y, ys, "targets")):
+            if first and samples.fixed_shape(mine) != samples.fixed_shape(first[0]):
+                raise BadRequest(
+                    f"{who[client]} has {what} of shape {samples.fixed_shape(mine)}, {who[0]} of "
+                    f"{samples.fixed_shape(first[0])}; bring them to one"
+                )
         shards.append(np.arange(at, at + len(y)))
         slices.append(np.arange(test_at, test_at + len(y_test)))
         at, test_at = at + len(y), test_at + len(y_test)
@@ -56,20 +62,21 @@ def from_clients(
             whole.append(piece)
     if not xs:
         raise BadRequest("a federation needs at least one client")
-    y, test_y = torch.cat(ys), torch.cat(test_ys)
-    classes = len(labels) if labels else int(torch.cat([y, test_y]).max()) + 1
+    y, test_y = samples.joined(ys), samples.joined(test_ys)
+    names = output_names(labels, kind, samples.joined([y, test_y]))
+    kind = kind.with_outputs(len(names))
     for own in (ys, test_ys):
         for owner, values in zip(who, own):
-            check_labels(values, classes, owner)
-    x, test_x = images.stored(torch.cat(xs)), images.stored(torch.cat(test_xs))
-    names = list(labels or (str(c) for c in range(classes)))
+            if len(values):
+                kind.in_range(values, owner)
+    x, test_x = images.stored(samples.joined(xs)), images.stored(samples.joined(test_xs))
     places, newcomers = unseen_last(unseen, len(shards), numpy_stream(seed, "unseen"))
     shards, slices = [shards[k] for k in places], [slices[k] for k in places]
     if newcomers:
         record["unseen"] = list(places[-newcomers:])
     return Federation(
         name, (x, y), (test_x, test_y), shards, names, slices, seed, validation, record=record, unseen=newcomers,
-        names=[called[k] for k in places] if called else (), knows_clean=False,
+        names=[called[k] for k in places] if called else (), knows_clean=False, task=kind,
     )  # fmt: skip
 
 
@@ -79,13 +86,13 @@ class Loader:
 
     function: Callable[[int], Any]
     sizes: np.ndarray
-    shape: tuple[int, ...]
-    classes: int
+    shape: Any
+    task: Task
     test_share: float
     seed: int
 
     def __call__(self, client: int) -> ClientArrays:
-        given = client_tensors(self.function(client), f"client {client}")
+        given = client_tensors(self.function(client), f"client {client}", self.task)
         if len(given[1]) != self.sizes[client]:
             raise BadRequest(
                 f"client {client} has {len(given[1])} samples, but sizes says {self.sizes[client]}; correct one"
@@ -96,13 +103,14 @@ class Loader:
                 f"client {client} has a test part of its own; say test_share=0, so that it trains on all other samples"
             )
         x, x_test = images.stored(x), images.stored(x_test)
-        for samples in (x, x_test):
-            if samples.shape[1:] != self.shape:
+        for part in (x, x_test):
+            if samples.fixed_shape(part) != self.shape:
                 raise BadRequest(
-                    f"client {client} has samples of shape {tuple(samples.shape[1:])}, the test set of {self.shape}"
+                    f"client {client} has samples of shape {samples.fixed_shape(part)}, the test set of {self.shape}"
                 )
-        for labels in (y, y_test):
-            check_labels(labels, self.classes, f"client {client}")
+        for targets in (y, y_test):
+            if len(targets):
+                self.task.in_range(targets, f"client {client}")
         return x, y, x_test, y_test
 
 
@@ -114,29 +122,42 @@ def from_function(
     test_share: float,
     labels: Sequence[str] | None,
     seed: int,
+    task: Any = None,
 ) -> Federation:
     """See `Federation.from_function`."""
+    kind = tasks.read(task)
     sizes = np.asarray(sizes)
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
         raise BadRequest("sizes are whole numbers of at least 1, one per client")
-    x, y = (torch.as_tensor(value) for value in test)
-    x, y, _, _ = client_tensors((x, y), "the test set")
+    x, y = (samples.of(value) for value in test)
+    x, y, _, _ = client_tensors((x, y), "the test set", kind)
     x = images.stored(x)
-    classes = len(labels) if labels else int(y.max()) + 1
-    check_labels(y, classes, "the test set")
-    names = list(labels or (str(c) for c in range(classes)))
-    loader = Loader(function, sizes, tuple(x.shape[1:]), classes, test_share, seed)
+    names = output_names(labels, kind, y)
+    kind = kind.with_outputs(len(names))
+    kind.in_range(y, "the test set")
+    loader = Loader(function, sizes, samples.fixed_shape(x), kind, test_share, seed)
     # The model is tried on samples of the server's test set: the driver has no client's data.
     trained = sizes - np.minimum(np.rint(test_share * sizes), sizes - 1).astype(np.int64)
     record = {"test_share": test_share} if test_share else {}
     return Federation(
-        name, (x, y), (x, y), LazyClients(loader, trained), names, seed=seed, record=record, knows_clean=False
+        name,
+        (x, y),
+        (x, y),
+        LazyClients(loader, trained),
+        names,
+        seed=seed,
+        record=record,
+        knows_clean=False,
+        task=kind,
     )
 
 
-def held_back(
-    given: Given, client: int, test_share: float, seed: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]:
+def output_names(labels: Sequence[str] | None, task: Task, y: Any) -> list[str]:
+    """The names of the network's outputs: those given, or as many numbers as the task or the targets ask for."""
+    return list(labels or (str(c) for c in range(task.outputs or task.count(y))))
+
+
+def held_back(given: Given, client: int, test_share: float, seed: int) -> tuple[Any, Any, Any, Any, bool]:
     """(x, y, x_test, y_test) of a client, and whether the test part had to be held out of its data."""
     x, y, x_test, y_test = given
     if x_test is not None and y_test is not None:
@@ -146,47 +167,37 @@ def held_back(
     return x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]], True
 
 
-def client_tensors(given: Any, who: str) -> Given:
+def client_tensors(given: Any, who: str, task: Task) -> Given:
     """(x, y, x_test, y_test) of what the user gave for one client, the last two None if there is no test part."""
     arrays = isinstance(given, (tuple, list)) and len(given) in (2, 4) and not isinstance(given[0], (tuple, list))
     try:
-        values: list[Any] = [torch.as_tensor(v) for v in given] if arrays else stacked(given, who)
+        values: list[Any] = [samples.of(v) for v in given] if arrays else stacked(given, who)
     except (TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, BadRequest):
             raise
         raise BadRequest(f"{who} has samples that are not numbers of one shape: {error}; give tensors") from None
     x, y, x_test, y_test = [*values, None, None][:4]
-    for samples, labels in ((x, y), (x_test, y_test)):
-        if labels is None:
-            continue
-        if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
-            kind = str(labels.dtype).removeprefix("torch.")
-            raise BadRequest(
-                f"{who} has labels of type {kind} and shape {tuple(labels.shape)}; number the classes 0, 1, 2, … ({LABELS})"
-            )
-        if len(samples) != len(labels):
-            raise BadRequest(f"{who} has {len(samples)} samples but {len(labels)} labels")
+    y = task.targets(x, y, who)
+    y_test = None if y_test is None else task.targets(x_test, y_test, who)
     if not len(y):
         raise BadRequest(f"{who} has no sample; leave it out")
-    return (
-        real_inputs(x, who), y.long(),
-        None if x_test is None else real_inputs(x_test, who), None if y_test is None else y_test.long(),
-    )  # fmt: skip
+    whole = task.whole_inputs
+    return real_inputs(x, who, whole), y, None if x_test is None else real_inputs(x_test, who, whole), y_test
 
 
-def real_inputs(x: torch.Tensor, who: str) -> torch.Tensor:
-    """Inputs as float32. What float32 cannot hold is refused: a conversion would drop imaginary parts silently."""
+def real_inputs(x: Any, who: str, whole: bool = False) -> Any:
+    """Inputs as float32. What float32 cannot hold is refused: a conversion would drop imaginary parts silently. Whole
+    numbers stay whole in columns and sequences, and where `whole` says so."""
+    if not isinstance(x, torch.Tensor):
+        return samples.mapped(x, lambda leaf: real_inputs(leaf, who, whole=True))
+    if whole and not x.is_floating_point() and not x.is_complex():
+        return x.long()
     if x.is_complex():
         raise BadRequest(f"{who} has complex inputs; give real numbers, such as torch.view_as_real(x)")
     x = x.float()
     if not torch.isfinite(x).all():
         raise BadRequest(f"{who} has inputs that are NaN or infinite; remove or fill them")
     return x
-
-
-def check_labels(y: torch.Tensor, classes: int, who: str) -> None:
-    if len(y) and (y.min() < 0 or y.max() >= classes):
-        raise BadRequest(f"labels must lie in 0…{classes - 1}; {who} has {int(y.min())} to {int(y.max())}")
 
 
 def stacked(pairs: Any, who: str) -> list[torch.Tensor]:

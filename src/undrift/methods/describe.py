@@ -20,6 +20,7 @@ from undrift.core.text import parse_method, spell
 from undrift.methods import evidence
 from undrift.methods.naming import method_pieces, part_tables
 from undrift.methods.published import PUBLISHED
+from undrift.tasks import TASKS
 
 # Parts with required parameters, and the values used to count their costs.
 EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighting.mix([size(), bound()], [0.5, 0.5])"}
@@ -93,11 +94,20 @@ def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[st
         "receives": [f"{n}: {kind}" for part in brings for n, kind in part.downlink.items()],
         "keeps_state": any(defines(part, "init_client") for part in brings),
         "needs_proxy": any("proxy" in part.needs for part in brings),
+        "tasks": tasks_of(text, brings),
         "costs": None,
         "laws": sorted({evidence.laws(key) for key in keys}),
         "findings": [asdict(finding) for finding in evidence.findings(text)],
         "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
     }
+
+
+def tasks_of(text: str, brings: Iterable[Part]) -> list[str]:
+    """The shipped tasks that a published name was run on, or of other methods those that provide what they need."""
+    if text in evidence.tasks():
+        return [task for task, found in evidence.tasks()[text].items() if found.startswith("yes")]
+    needs = {need for part in brings for need in part.needs} & {"labels", "class_logits", "errors"}
+    return [name for name, make in TASKS.items() if needs <= set(make().provides)]
 
 
 def parameters(factory: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 
+TASKS_FILE = "tasks.json"  # written by `python -m undrift.testing.task_table`
 PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of FedAvg
 
 # Files of tests/laws that are not named after their part.
@@ -46,6 +47,13 @@ class Finding:
 def findings(method: str) -> tuple[Finding, ...]:
     """What the results say about a method; empty if it was not measured."""
     return tuple(Finding(**finding) for finding in shipped().get(method, ()))
+
+
+@functools.cache
+def tasks() -> dict[str, dict[str, str]]:
+    """By published name and task: "yes" (or "yes, as …") if a run of it improved the headline of a tiny problem, else the
+    sentence that refused it."""
+    return dict(json.loads((files("undrift.methods") / TASKS_FILE).read_text()))
 
 
 @functools.cache

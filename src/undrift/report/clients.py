@@ -1,4 +1,4 @@
-"""Figures about clients: stages with bands, Acc(L) against Acc(G), clients below a threshold, drift and weights."""
+"""Figures about clients: stages with bands, own data against all data, clients below a threshold, drift and weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core.headline import ACCURACY
 from undrift.evaluate.views import Query, curve, share_below
 from undrift.report.plots import COLOURS, STAGES, figure, line_mode
-from undrift.store.record import ClientNames, client_names
+from undrift.store.record import ClientNames, client_names, headline_of
 
 
-def bands(query: Query, metric: str = "accuracy") -> Any:
-    """All stages of one run. The line is the mean over clients, the band one standard deviation over clients."""
+def bands(query: Query, metric: str | None = None) -> Any:
+    """All stages of one run. The line is the mean over clients, the band one standard deviation over clients. Without a
+    metric it is the headline."""
+    metric = metric or headline_of(query).name
     fig = figure(f"{metric} of every stage; bands: one std over clients", "round", metric)
     for number, (place, name) in enumerate(STAGES.items()):
         values = curve(query, *place, metric)
@@ -40,11 +43,14 @@ def bands(query: Query, metric: str = "accuracy") -> Any:
 
 
 def trade_off(runs: Sequence[tuple[str, Query]], stage: str, means: bool = False) -> Any:
-    """Acc(L) against Acc(G) at the last evaluated round: a mark per client, or one per run with the clients' spread."""
+    """The headline on own data against that on all data, at the last evaluated round: a mark per client, or one per run
+    with the clients' spread."""
     what = {"L1": "on receipt", "L2": "after training"}[stage]
-    fig = figure(f"{stage}, {what}: own data against all data", "Acc(G): whole test set", "Acc(L): own test slice")
+    headline = headline_of(runs[0][1]) if runs else ACCURACY
+    axes = (f"{headline.title}(G): whole test set", f"{headline.title}(L): own test slice")
+    fig = figure(f"{stage}, {what}: own data against all data", *axes)
     for name, query in runs:
-        own, whole = (last_values(query, stage, data) for data in ("own", "global"))
+        own, whole = (last_values(query, stage, data, headline.name) for data in ("own", "global"))
         both = sorted(set(own) & set(whole))
         x, y = [whole[client] for client in both], [own[client] for client in both]
         if not both:
@@ -79,10 +85,11 @@ def last_values(query: Query, stage: str, data: str, metric: str = "accuracy") -
 
 
 def below(runs: Sequence[tuple[str, Query]], epsilon: float, stage: str = "L2") -> Any:
-    """The share of evaluated clients whose Acc(L) is below ε, over the rounds."""
-    fig = figure(f"clients below {epsilon:g} ({stage} Acc(L))", "round", "share of evaluated clients")
+    """The share of evaluated clients whose headline on their own data is below ε, over the rounds."""
+    headline = headline_of(runs[0][1]) if runs else ACCURACY
+    fig = figure(f"clients below {epsilon:g} ({stage} {headline.title}(L))", "round", "share of evaluated clients")
     for name, query in runs:
-        values = curve(query, stage, "own")
+        values = curve(query, stage, "own", headline.name)
         if len(values):
             x, y = (values.rounds + 1).tolist(), share_below(values, epsilon)
             fig.add_scatter(x=x, y=y, name=name, mode="lines+markers")

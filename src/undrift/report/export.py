@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
-from undrift.study.standings import COLUMNS, Row, results_table
+from undrift.experiment.tables import headline_of
+from undrift.study.standings import Row, columns_of, results_table
 
 ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -22,18 +23,21 @@ ESCAPES = {
 
 
 def latex(rows: Sequence[Row], rank_by: str | None = None) -> str:
-    """The results as a LaTeX table (booktabs): mean ± std over seeds in percent, the best of each column in bold."""
+    """The results as a LaTeX table (booktabs): mean ± std over seeds, the best of each column in bold."""
     head, *lines = [line[:-1] for line in results_table(rows, rank_by)]  # without seconds
-    best = [max((number(line[i]) for line in lines), default=0.0) for i in range(1, len(head))]
+    headline = headline_of(rows)
+    numbers = [[found for line in lines if (found := number(line[i])) is not None] for i in range(1, len(head))]
+    best = [headline.choose(column) if column else None for column in numbers]
     body = []
     for line in lines:
         cells = [
-            rf"\textbf{{{escaped(cell)}}}" if number(cell) == top and number(cell) >= 0 else escaped(cell)
+            rf"\textbf{{{escaped(cell)}}}" if top is not None and number(cell) == top else escaped(cell)
             for cell, top in zip(line[1:], best)
         ]
         body.append(" & ".join([escaped(line[0]), *cells]) + r" \\")
     seeds = len({row["seed"] for row in rows})
-    what = f"accuracy in percent, mean ± std over {seeds} seeds" if seeds > 1 else "accuracy in percent, one seed"
+    unit = f"{headline.name}{' in percent' * headline.percent}"
+    what = f"{unit}, mean ± std over {seeds} seeds" if seeds > 1 else f"{unit}, one seed"
     return "\n".join(
         [
             rf"% {what}; needs \usepackage{{booktabs}}", rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule",
@@ -42,12 +46,12 @@ def latex(rows: Sequence[Row], rank_by: str | None = None) -> str:
     )  # fmt: skip
 
 
-def number(cell: str) -> float:
-    """The mean in a cell; −1 if it has none."""
+def number(cell: str) -> float | None:
+    """The mean in a cell, if it has one."""
     try:
         return float(cell.split(" ")[0])
     except ValueError:
-        return -1.0
+        return None
 
 
 def escaped(text: str) -> str:
@@ -55,12 +59,12 @@ def escaped(text: str) -> str:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """One line per run: method, seed, every column of the results as a fraction with all its digits, seconds, folder."""
-    file = io.StringIO()
+    """One line per run: method, seed, every column of the results with all its digits (shares as fractions), seconds, folder."""
+    file, columns = io.StringIO(), columns_of(rows)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["method", "seed", "rounds", *(name for name, _ in COLUMNS), "seconds", "run"])
+    writer.writerow(["method", "seed", "rounds", *columns, "seconds", "run"])
     for row in rows:
-        values = ["" if value(row) is None else value(row) for _, value in COLUMNS]
+        values = ["" if value(row) is None else value(row) for value in columns.values()]
         writer.writerow(
             [row["method"], row["seed"], row.get("rounds", ""), *values, row["seconds"], row.get("run", "")]
         )

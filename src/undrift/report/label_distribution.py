@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import entropy
 
 from undrift.federation import images
@@ -20,7 +21,7 @@ def describe(federation: Federation) -> dict[str, Any]:
     counts = np.array([federation.counts(client) for client in clients])
     sizes = counts.sum(1)
     shares = counts / np.maximum(sizes[:, None], 1)
-    wrong = federation.y.numpy() != federation.clean_y.numpy()
+    wrong = changed(federation)
     noise = [float(wrong[federation.rows(client)].mean()) for client in clients]
     domain, names = federation.record.get("domain"), list(federation.domains)
     return {
@@ -32,7 +33,7 @@ def describe(federation: Federation) -> dict[str, Any]:
         "classes_per_client": (counts > 0).sum(1).tolist(),
         "hellinger": mean_hellinger(shares),
         "gini": gini(sizes),
-        "noise_rate": noise if federation.knows_clean or any(noise) else None,
+        "noise_rate": noise if (federation.has_labels and federation.knows_clean) or any(noise) else None,
         "permuted": sorted(federation.permutations),
         "domain": None if domain is None else [names[domain[client]] for client in clients],
         "test_slices": [len(federation.slice(client)[0]) for client in clients],
@@ -40,20 +41,34 @@ def describe(federation: Federation) -> dict[str, Any]:
     }
 
 
+def class_names(federation: Federation) -> Sequence[str]:
+    """Of the columns of the class counts: without classes all samples are in one."""
+    return federation.labels if federation.has_labels else ("all",)
+
+
+def changed(federation: Federation) -> np.ndarray:
+    """Which training samples have another target than before the noise."""
+    now, before = federation.y, federation.clean_y
+    if now is before or not isinstance(now, torch.Tensor):
+        return np.zeros(len(now), dtype=bool)
+    differs: np.ndarray = (now != before).reshape(len(now), -1).any(1).numpy()
+    return differs
+
+
 def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int, float]]:
     """Facts that a client's weight can be compared with, {fact: {client: value}}, of the first thousand clients."""
-    all_shares = np.bincount(federation.y.numpy(), minlength=federation.classes) / len(federation.y)
+    classes = len(class_names(federation))
+    all_shares = np.bincount(federation.class_of(federation.y).numpy(), minlength=classes) / len(federation.y)
     known: dict[str, dict[int, float]] = {
         "size": {},
         "label entropy": {},
         "label Hellinger distance": {},
     }
-    added = bool((federation.y != federation.clean_y).any())
-    if federation.knows_clean or added:
+    if federation.has_labels and (federation.knows_clean or changed(federation).any()):
         known["noise rate"] = {}
     for client in clients[:MOST]:
         y = federation.train_labels(client)
-        shares = np.bincount(y, minlength=federation.classes) / max(1, len(y))
+        shares = np.bincount(y, minlength=classes) / max(1, len(y))
         known["size"][client] = len(y)
         known["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
         known["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * all_shares).sum())))
@@ -86,7 +101,8 @@ def terminal(federation: Federation, described: dict[str, Any], most: int = 24) 
     peak = max(1, counts.max())
     names = described["names"] or [str(client) for client in range(len(counts))]
     wide = max(7, *(len(name) for name in names[:most])) if most else 7
-    lines = [f"{'client':>{wide}} {'samples':>8}  classes 0…{federation.classes - 1}"]
+    bars_of = f"classes 0…{federation.classes - 1}" if federation.has_labels else federation.task.name
+    lines = [f"{'client':>{wide}} {'samples':>8}  {bars_of}"]
     for name, row in zip(names, counts[:most]):
         bars = "".join(blocks[int(np.ceil(8 * n / peak))] for n in row)
         lines.append(f"{name:>{wide}} {row.sum():>8}  {bars}")
@@ -97,17 +113,20 @@ def terminal(federation: Federation, described: dict[str, Any], most: int = 24) 
     lines += [
         "",
         f"sizes {sizes.min()} … {sizes.max()}, median {int(np.median(sizes))}, Gini {described['gini']:.2f}",
-        f"classes per client {min(classes)} … {max(classes)}, "
-        f"mean Hellinger distance of label shares {described['hellinger']:.2f}",
     ]
-    lines.append(f"wrong labels {noise_text(federation, described)}")
+    if federation.has_labels:
+        lines += [
+            f"classes per client {min(classes)} … {max(classes)}, "
+            f"mean Hellinger distance of label shares {described['hellinger']:.2f}",
+            f"wrong labels {noise_text(federation, described)}",
+        ]
     if described["permuted"]:
         lines.append(f"{len(described['permuted'])} clients have permuted class labels")
     if described["domain"]:
         count_of = {name: described["domain"].count(name) for name in federation.domains}
         lines.append("domains: " + ", ".join(f"{name} ({count} clients)" for name, count in count_of.items()))
     if empty := sum(size == 0 for size in described["test_slices"]):
-        lines.append(f"{empty} clients have an empty test slice and are left out of Acc(L)")
+        lines.append(f"{empty} clients have an empty test slice and are left out of {federation.task.shown.title}(L)")
     return "\n".join(lines)
 
 
@@ -133,7 +152,7 @@ def sections(federation: Federation, described: dict[str, Any]) -> list[Any]:
     numbers = terminal(federation, described, most=0).partition("\n\n")[2]
     parts = [
         ("numbers", numbers),
-        ("labels", label_bubbles(described["class_counts"], federation.labels, names)),
+        ("labels", label_bubbles(described["class_counts"], class_names(federation), names)),
         ("sizes", bars),
     ]
     if any(described["noise_rate"] or ()):

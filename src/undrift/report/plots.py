@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from undrift.core.headline import ACCURACY
 from undrift.evaluate.views import Query
-from undrift.store.record import client_names
+from undrift.store.record import client_names, headline_of
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 POINTS = 250  # of a curve: more than a screen can show apart
@@ -116,13 +117,16 @@ def thinned(by_round: dict[int, list[float]]) -> dict[int, list[float]]:
 
 
 def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> Any:
-    """L1 Acc(L) of every evaluated client against its number of training samples."""
-    fig = figure("L1 Acc(L) against the client's number of samples", "training samples", "accuracy on own slice")
+    """L1's headline on its own data of every evaluated client against its number of training samples."""
+    headline = headline_of(runs[0][1]) if runs else ACCURACY
+    title = f"L1 {headline.title}(L) against the client's number of samples"
+    fig = figure(title, "training samples", f"{headline.name} on own slice")
     for name, query in runs:
         names = client_names(query)
         rows = query(
-            "SELECT client, value FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round="
-            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY client"
+            "SELECT client, value FROM metrics WHERE stage='L1' AND data='own' AND metric=? AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY client",
+            (headline.name,),
         )
         fig.add_scatter(
             x=[sizes.get(client, 0) for client, _ in rows],
@@ -175,12 +179,14 @@ def weights(runs: Sequence[tuple[str, Query]]) -> Any:
 
 
 def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
-    """Acc(L) of every evaluated client at the last evaluated round, sorted."""
-    fig = figure("L1 Acc(L) per client, sorted", "clients, worst first", "accuracy on own slice")
+    """The headline on its own data of every evaluated client at the last evaluated round, the worst first."""
+    headline = headline_of(runs[0][1]) if runs else ACCURACY
+    fig = figure(f"L1 {headline.title}(L) per client, sorted", "clients, worst first", f"{headline.name} on own slice")
     for name, query in runs:
         rows = query(
-            "SELECT value FROM metrics WHERE stage='L1' AND data='own' AND metric='accuracy' AND round="
-            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY value"
+            "SELECT value FROM metrics WHERE stage='L1' AND data='own' AND metric=?1 AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY ?2 * value",
+            (headline.name, headline.sign),
         )
         x, y = list(range(1, len(rows) + 1)), [value for (value,) in rows]
         fig.add_scatter(x=x, y=y, name=name, mode="lines+markers", line={"shape": "hv"})

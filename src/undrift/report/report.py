@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
+from undrift.core.headline import Headline
 from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import sentence_if_damaged
-from undrift.experiment.tables import legend
+from undrift.experiment.tables import headline_of, legend
 from undrift.report import clients, page, plots
 from undrift.store.record import client_names
 from undrift.study.conclusion import by_rank
@@ -23,7 +24,6 @@ from undrift.study.load_runs import NOT_IN_LABELS, LoadedRun, load_runs
 from undrift.study.standings import rank_column, results_table, sites_table, standings_legend, standings_table
 from undrift.study.tasks import Row
 
-GRID_HEAD = ["method", "options", "validation accuracy", "chosen"]
 DETAILS, CURVES = 10, 60  # methods that are shown client by client; methods whose curves are drawn
 SHARED = ("table", "legend", "clients", "scatter-l1", "scatter-l2", "weights")  # sections for all methods together
 
@@ -41,12 +41,13 @@ def heading(runs: Sequence[LoadedRun]) -> str:
     options = runs[0].options
     methods = list(dict.fromkeys(run.label for run in runs))
     name = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
-    noise = f", {options['noise']}" if options.get("noise") else ""
-    return f"{name} on {options['data']}: {options['clients']} clients, {options['partition']}{noise}"
+    dealt = "".join(f", {options[name]}" for name in ("partition", "noise") if options.get(name))
+    return f"{name} on {options['data']}: {options['clients']} clients{dealt}"
 
 
 def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | None = None) -> list[page.Section]:
     rows = [run.row for run in runs]
+    headline = headline_of(rows)
     drawn, shown, note = chosen_runs(runs, rank_by)
     queries = [(run.label, run.query) for run in shown]
     federation, why_not = federation_of(runs[0])
@@ -58,7 +59,7 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | 
         ("about", introduction(runs)),
         *([("conclusion", concluded(rows, folders, rank_by))] if len({run.label for run in runs}) > 1 else []),
         ("table", results_table(rows, rank_by), "Results"),
-        ("legend", legend()),
+        ("legend", legend(headline)),
         ("standings", standings, "Standings"),
         ("federation", federation_sections(federation) if federation is not None else why_not, "Label distribution"),
         *curves(drawn),
@@ -68,10 +69,12 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | 
         ("scatter-l2", clients.trade_off(queries, "L2")),
     ]
     if sites := sites_table(rows):
-        what = "L1 Acc(L) of every named client, mean over seeds"
+        what = f"L1 {headline.title}(L) of every named client, mean over seeds"
         parts.insert(4, ("sites", [("sites-table", sites), ("sites-legend", what)], "Client by method"))
     if tried := [row for folder in folders for row in grid_rows(folder)]:
-        parts.insert(4, ("grid", [GRID_HEAD, *tried], "Grid search"))
+        parts.insert(
+            4, ("grid", [["method", "options", f"validation {headline.name}", "chosen"], *tried], "Grid search")
+        )
     if federation is not None:
         sizes = dict(enumerate(int(size) for size in federation.sizes))
         parts.append(("size", plots.against_size(queries, sizes)))
@@ -88,12 +91,13 @@ def sections(runs: Sequence[LoadedRun], folders: Sequence[Path], rank_by: str | 
 
 def curves(runs: Sequence[LoadedRun]) -> list[page.Section]:
     """The figures over the rounds."""
+    headline = headline_of([run.row for run in runs]).name
     return [
-        ("curves", plots.bands(runs, "accuracy", ("G", "global")), "Over the rounds"),
+        ("curves", plots.bands(runs, headline, ("G", "global")), "Over the rounds"),
         ("losses", plots.bands(runs, "loss", ("G", "global"))),
         ("training-loss", plots.bands(runs, "loss", ("train", "train"))),
-        ("local", plots.bands(runs, "accuracy", ("L1", "own"))),
-        ("trained", plots.bands(runs, "accuracy", ("L2", "own"))),
+        ("local", plots.bands(runs, headline, ("L1", "own"))),
+        ("trained", plots.bands(runs, headline, ("L2", "own"))),
     ]
 
 
@@ -135,8 +139,8 @@ def concluded(rows: Sequence[Row], folders: Sequence[Path], rank_by: str | None 
 
 
 def grid_rows(folder: Path) -> list[list[str]]:
-    """Every point of a comparison's grid with its validation accuracy, on the seed that the choice was made on."""
-    from undrift.study.compare import validation_accuracy
+    """Every point of a comparison's grid with its headline on validation data, on the seed that the choice was made on."""
+    from undrift.study.compare import validation_value
     from undrift.study.comparison import read_comparison
     from undrift.study.tasks import read_rows
 
@@ -147,7 +151,7 @@ def grid_rows(folder: Path) -> list[list[str]]:
         [
             row["method"],
             as_text([f"{key}={value}" for key, value in row["chosen"].items()]),
-            f"{100 * validation_accuracy(row):.2f}",
+            Headline.of(row).show(validation_value(row)),
             "—" if name in comparison.rejected else "chosen",
         ]
         for name, row in sorted(read_rows(folder).items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from undrift.core.headline import Headline
 from undrift.evaluate.views import Query, protocols
 from undrift.experiment.summary import privacy
 from undrift.experiment.tables import legend, privacy_lines, stage_table, unseen_line
@@ -17,7 +18,7 @@ def sections(name: str, query: Query, summary: dict[str, Any], thresholds: Seque
     """(id, figure or table) of everything that was recorded."""
     shown: list[tuple[str, Any]] = [
         ("table", stage_table([summary])),
-        ("legend", legend()),
+        ("legend", legend(Headline.of(summary))),
         ("stages", clients.bands(query)),
     ]
     if unseen := unseen_line(summary):

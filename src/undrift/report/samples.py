@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from undrift.federation.federation import Federation
+from undrift.report.label_distribution import changed, class_names
 
 MOST = 100  # clients on a page
 EACH = 10  # images per client
@@ -36,9 +37,9 @@ def client_figure(federation: Federation, described: dict[str, Any], client: int
     rows, labels = federation.rows(client), federation.train_labels(client)
     order = np.argsort(labels, kind="stable")
     chosen = order[np.linspace(0, len(rows) - 1, min(EACH, len(rows))).round().astype(int)]
-    wrong = federation.y.numpy()[rows] != federation.clean_y.numpy()[rows]
+    wrong = changed(federation)[rows]
     images = "".join(
-        f"<img alt='' title='{html.escape(federation.labels[labels[i]], quote=True)}' src='{png(pixels)}'"
+        f"<img alt='' title='{html.escape(class_names(federation)[labels[i]], quote=True)}' src='{png(pixels)}'"
         f"{' class=wrong' if wrong[i] else ''}>"
         for i, pixels in zip(chosen, pixels_of(federation, rows[chosen]))
     )

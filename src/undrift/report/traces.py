@@ -144,7 +144,7 @@ def traces(query: Query, federation: Federation | None = None) -> Traces:
     """All traces of a record. With the federation, also the weights of the clients against facts about their data."""
     notes: dict[tuple[str, str], NoteValues] = {}
     for round, client, part, name, value in query(
-        "SELECT round, client, part, name, value FROM notes WHERE part NOT LIKE 'diagnose.%' ORDER BY rowid"
+        "SELECT round, client, part, name, value FROM notes WHERE part NOT LIKE 'diagnose.%' AND part != 'task' ORDER BY rowid"
     ):  # notes of diagnostics have figures of their own (report/pictures.py)
         notes.setdefault((part, name), {}).setdefault(round, {})[client] = json.loads(value)
     called = client_names(query)

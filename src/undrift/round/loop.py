@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
+from undrift.core.headline import ACCURACY
 from undrift.core.streams import numpy_stream, system_stream
 from undrift.evaluate.diagnose import RoundView, ServerWork, counter, observe_round
 from undrift.round.engine import Engine
@@ -26,7 +27,7 @@ from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
 OpenRound = Callable[[ServerState], ServerRound]
-OnRound = Callable[[int, int, float, float | None], None]  # round, of how many, seconds, accuracy
+OnRound = Callable[[int, int, float, float | None], None]  # round, of how many, seconds, headline
 OnMetrics = Callable[[int, float, Sequence[Metric]], None]  # round, seconds, what was evaluated
 
 
@@ -121,7 +122,7 @@ class Loop:
                     self.plan.rate(state.round),
                     result.cohort,
                     result.metrics,
-                    result.notes,
+                    [*result.notes, *self.headline_note(state.round)],
                     result.events,
                     self.clock.since(before),
                 )
@@ -132,7 +133,12 @@ class Loop:
                 if self.on_metrics is not None:
                     self.on_metrics(state.round - 1, seconds, result.metrics)
                 if self.on_round is not None:
-                    self.on_round(state.round - 1, self.plan.rounds, seconds, accuracy(result.metrics))
+                    self.on_round(
+                        state.round - 1,
+                        self.plan.rounds,
+                        seconds,
+                        headline_value(result.metrics, self.plan.task.headline),
+                    )
                 if self.reached(result.metrics):
                     break
         finally:
@@ -164,6 +170,7 @@ class Loop:
             if diagnostics
             else None
         )
+        self.engine.aggregated(replies)
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
         found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])
@@ -225,11 +232,17 @@ class Loop:
         )
 
     def reached(self, metrics: Sequence[Metric]) -> bool:
-        """Whether validation accuracy has reached what the run stops at."""
-        return self.stop_at is not None and any(
-            stage == "G" and data == "validation" and metric == "accuracy" and value >= self.stop_at
+        """Whether the headline on validation data has reached what the run stops at."""
+        task, goal = self.plan.task.shown, self.stop_at
+        return goal is not None and any(
+            stage == "G" and data == "validation" and metric == task.name and task.sign * value >= task.sign * goal
             for _, _, stage, data, metric, value in metrics
         )
+
+    def headline_note(self, round: int) -> list[Note]:
+        """What ranks this run, for whoever reads its record. Accuracy goes without saying."""
+        shown = self.plan.task.shown
+        return [(0, None, "task", "headline", json.dumps(vars(shown)))] if round == 0 and shown != ACCURACY else []
 
 
 def training_loss(round: int, answers: Sequence[Reply]) -> list[Metric]:
@@ -239,9 +252,9 @@ def training_loss(round: int, answers: Sequence[Reply]) -> list[Metric]:
     return [(round, None, "train", "train", "loss", sum(n * loss for n, loss in known) / total)] if total else []
 
 
-def accuracy(metrics: Sequence[Metric]) -> float | None:
-    """Stage G's accuracy on the whole test set, where a global model exists."""
+def headline_value(metrics: Sequence[Metric], name: str) -> float | None:
+    """Stage G's headline on the whole test set, where a global model exists."""
     for _, client, stage, data, metric, value in metrics:
-        if client is None and stage == "G" and data == "global" and metric == "accuracy" and not math.isnan(value):
+        if client is None and stage == "G" and data == "global" and metric == name and not math.isnan(value):
             return value
     return None

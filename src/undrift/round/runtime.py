@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional as F
 
 from undrift.contract.context import Plan
+from undrift.core import samples
 from undrift.core.vector import Flat
 from undrift.evaluate.metrics import LossFunction, MetricFunction, metrics
 from undrift.federation import images
@@ -21,10 +21,6 @@ Augment = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 OtherSet = tuple[str, torch.Tensor]  # name and samples of another data set, for out-of-distribution detection
 
 
-def cross_entropy(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits, y, reduction="none")
-
-
 class Runtime:
     """One per process. Everything in it is fixed before round 0; orders bring what changes."""
 
@@ -33,13 +29,14 @@ class Runtime:
         plan: Plan,
         federation: Federation,
         model: Flat,
-        loss: LossFunction = cross_entropy,
+        loss: LossFunction | None = None,
         augment: Augment | None = None,
         own_metrics: Mapping[str, MetricFunction] | None = None,
         diagnostics: Sequence[Diagnostic] = (),
         ood: OtherSet | None = None,
     ) -> None:
-        self.plan, self.federation, self.model, self.loss, self.augment = plan, federation, model, loss, augment
+        self.plan, self.federation, self.model, self.augment = plan, federation, model, augment
+        self.loss = plan.task.loss if loss is None else loss
         self.own_metrics, self.diagnostics, self.ood = own_metrics or {}, tuple(diagnostics), ood
         self.initial = model.vector.clone()  # Θ⁰
         self.at_site = False  # a real site, whose replies travel over a network
@@ -49,8 +46,13 @@ class Runtime:
     def wants(self, need: str) -> bool:
         return need in self._needs
 
-    def measure(self, logits: torch.Tensor, y: torch.Tensor, ranks: bool = True) -> dict[str, float]:
-        return metrics(logits, y, self.loss, self.plan.classes, self.own_metrics, ranks)
+    def measure(self, output: torch.Tensor, y: Any, quick: bool = False) -> dict[str, float]:
+        """The task's metrics, the loss and the user's own; nothing for no sample."""
+        return metrics(output, samples.aligned(y, output), self.plan.task, self.loss, self.own_metrics, quick)
+
+    def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor:
+        """The run's loss of every sample, of targets as a federation stores them."""
+        return self.loss(output, samples.aligned(y, output))
 
     def spare(self, number: int) -> Flat:
         """The network kept under a number: 0 scores, the others are lent to parts for a round."""
@@ -65,23 +67,23 @@ class Runtime:
         flat.module.eval()
         return flat
 
-    def proxy(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def proxy(self) -> tuple[Any, Any] | None:
         """The server's own samples, where it has some."""
         rows = self.federation.proxy()
         if rows is None:
             return None
-        return self.network_input(rows[0]).to(self.model.device), rows[1].to(self.model.device)
+        return self.network_input(rows[0]).to(self.model.device), samples.padded(rows[1]).to(self.model.device)
 
-    def train(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """A client's training samples and labels."""
+    def train(self, client: int) -> tuple[Any, Any]:
+        """A client's training samples and targets."""
         x, y = self.federation.train(client)
         return x.to(self.model.device), y.to(self.model.device)
 
-    def own_test(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def own_test(self, client: int) -> tuple[Any, Any]:
         """A client's own test samples and their labels."""
         x, y = self.federation.own_test(client)
         return x.to(self.model.device), y.to(self.model.device)
 
-    def network_input(self, x: torch.Tensor) -> torch.Tensor:
+    def network_input(self, x: Any) -> Any:
         """Samples as the network takes them."""
         return images.network_input(x)

@@ -23,7 +23,7 @@ class SampleGradients:
         self.together = True
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        if self.together:
+        if self.together and isinstance(batch.x, torch.Tensor) and isinstance(batch.y, torch.Tensor):
             try:
                 return self.at_once(batch)
             except RuntimeError:  # an operation without a batching rule

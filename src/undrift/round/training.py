@@ -7,6 +7,7 @@ come from streams keyed by (seed, purpose, round, client), so every engine gives
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from undrift.contract.context import Batch
 from undrift.contract.job import ActivePart, ClientData, TrainingStats
 from undrift.core import optimize
 from undrift.core.determinism import drawing_from, freeze_statistics
+from undrift.core.samples import padded
 from undrift.core.streams import key, torch_stream
 from undrift.round.orders import Order
 from undrift.round.runtime import Runtime
@@ -87,6 +89,12 @@ class LocalTraining:
             stats.effective_steps = None
         return stats
 
+    def free(self) -> None:
+        """Give up what only the steps need: the vectors that follow may be as large."""
+        del self.G
+        if not self.plan.persist_momentum:
+            del self.rule
+
     def prepare(self) -> None:
         if self.features:
             self.model.watch()
@@ -111,14 +119,14 @@ class LocalTraining:
             x = self.runtime.network_input(x)
             if self.runtime.augment is not None:
                 x = self.runtime.augment(x, self.augment_stream)
-            batch = Batch(x, y, place, self.model.P, epoch)
+            batch = Batch(x, padded(y), place, self.model.P, epoch)
             if self.per_sample is not None:
                 batch.per_sample = self.per_sample
             if self.second is not None:
                 self.second.watch(batch)
             yield batch
 
-    def slices(self, index: torch.Tensor, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def slices(self, index: torch.Tensor, epoch: int) -> Iterator[tuple[torch.Tensor, Any, Any]]:
         """(positions, x, y) of every batch: slices of the shuffled epoch, unless a part says what a batch is."""
         data, size = self.data, self.plan.batch
         for hook, job, scratch in self.batch_indices:

@@ -18,6 +18,7 @@ from typing import Any
 
 from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
+from undrift.core.headline import ACCURACY, Headline
 from undrift.store import checksums
 
 TABLES = """
@@ -244,6 +245,12 @@ def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tupl
             return db.execute(query, values).fetchall()
     except UNREADABLE as error:
         raise BadRequest(f"the record in {path} cannot be read: {error}") from None
+
+
+def headline_of(query: Callable[..., list[tuple[Any, ...]]]) -> Headline:
+    """The metric that ranks a run; accuracy where its record says nothing else."""
+    found = query("SELECT value FROM notes WHERE part = 'task' AND name = 'headline' LIMIT 1")
+    return Headline(**json.loads(found[0][0])) if found else ACCURACY
 
 
 def kept_texts(folder: Path, name: str) -> tuple[list[str], int | None]:

@@ -6,6 +6,7 @@ None of these depends on the method. So runs with the same seed differ in the me
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
+from undrift.core.headline import Headline
 from undrift.core.schema import Seed, Seeds, checked, python_number
 from undrift.core.words import shown
 from undrift.data.catalogue import full_path
@@ -27,7 +29,8 @@ from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 from undrift.study.verdict import Looks
 
 PROXY = 0.02
-MUST_AGREE = ("data", "partition", "clients", "noise", "domains")  # of all runs in one table
+# Of all runs in one table.
+MUST_AGREE = ("data", "target", "client_column", "partition", "clients", "noise", "domains", "task")
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ class Compared:
 
     def text(self, rank_by: str | None = None) -> str:
         """The tables, what their columns mean, and what can be concluded, for a terminal."""
-        from undrift.experiment.tables import legend, text_table
+        from undrift.experiment.tables import headline_of, legend, text_table
         from undrift.study.standings import results_table, sites_table, standings_legend, standings_table
 
         tables = [results_table(self.rows, rank_by), standings_table(self.rows, rank_by)]
-        parts = [*map(text_table, tables), f"{legend()}\n{standings_legend(self.rows, rank_by)}"]
+        headline = headline_of(self.rows)
+        parts = [*map(text_table, tables), f"{legend(headline)}\n{standings_legend(self.rows, rank_by)}"]
         if sites := sites_table(self.rows):
-            parts.append(f"{text_table(sites)}\n\nL1 Acc(L) of every named client, mean over seeds")
+            parts.append(f"{text_table(sites)}\n\nL1 {headline.title}(L) of every named client, mean over seeds")
         return "\n\n".join([*parts, by_rank(self.rows, rank_by, self.looks).sentence])
 
     @property
@@ -252,7 +256,7 @@ def run_comparison(
             search = [comparison.task(n, comparison.seeds[0], points[n][p], seconds[n][p]) for n, p in places]
             tried, took = run_tasks(search, folder, federations, callback, **spread)
             for n in numbers:
-                scores = [validation_accuracy(row) for (m, _), row in zip(places, tried) if m == n]
+                scores = [validation_score(row) for (m, _), row in zip(places, tried) if m == n]
                 chosen[n] = scores.index(max(scores))
             rejected = tuple(task.name for task, (n, p) in zip(search, places) if p != chosen[n])
             write_comparison(folder, replace(as_given, rejected=rejected))
@@ -293,7 +297,7 @@ def check_and_estimate(comparison: Comparison, federations: Federations, callbac
     for (n, _), estimate in zip(points, estimates):
         if comparison.grid and not estimate.has_global_model:
             raise BadRequest(
-                "--grid chooses by the global model's validation accuracy, and "
+                "--grid chooses by the global model on validation data, and "
                 f"{comparison.entries[n].label} has no global model; leave out one of them"
             )
         seconds[n].append(estimate.seconds)
@@ -322,7 +326,13 @@ def how_to_spread(comparison: Comparison) -> tuple[Comparison, dict[str, Any]]:
     return replace(comparison, options=options), {"cores": workers, "together": together}
 
 
-def validation_accuracy(row: Row) -> float:
-    """Of the global model; −1 where there is none, so that a failed run is never chosen."""
-    value = (row["stages"]["G"] or {}).get("validation_accuracy")
-    return -1.0 if value is None else float(value)
+def validation_value(row: Row) -> float | None:
+    """The headline of the global model on validation data."""
+    value: float | None = (row["stages"]["G"] or {}).get(f"validation_{Headline.of(row).name}")
+    return value
+
+
+def validation_score(row: Row) -> float:
+    """The larger the better; −∞ where there is none, so that a failed run is never chosen."""
+    value = validation_value(row)
+    return -math.inf if value is None else Headline.of(row).sign * float(value)

@@ -7,20 +7,25 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from undrift.study.standings import COLUMNS, G, Row, Value, cells, labels, rank_column, values
+from undrift.core.headline import ACCURACY, Headline
+from undrift.experiment.tables import headline_of
+from undrift.study.standings import G, Row, Value, cells, columns_of, labels, rank_column, values
 from undrift.study.verdict import Looks, Question, Verdict, counted, listed, seeds_needed, shown, verdicts
-
-POINTS = 100.0  # accuracies are fractions; sentences are in points
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The methods from the highest mean to the lowest, and the verdict on every pair (the first minus the second)."""
+    """The methods from the best mean to the worst, and the verdict on every pair (the first minus the second)."""
 
     methods: tuple[str, ...]
     pairs: dict[tuple[str, str], Verdict]
     looks: Looks | None
     name: str
+    headline: Headline = ACCURACY
+
+    @property
+    def best(self) -> str:
+        return "lowest" if self.headline.lower else "highest"
 
     def ahead(self, method: str) -> list[str]:
         """The methods that this one is ahead of."""
@@ -69,9 +74,9 @@ class Conclusion:
             return "There is nothing to compare: fewer than two methods have a result."
         if self.seeds == 1:
             first, second = self.methods[:2]
-            by = shown(self.pairs[first, second], scale=POINTS)
+            by = shown(self.pairs[first, second], scale=self.headline.factor)
             return (
-                f"Nothing can be concluded from one seed: {first} has the highest {self.name} ({by}, against {second}), "
+                f"Nothing can be concluded from one seed: {first} has the {self.best} {self.name} ({by}, against {second}), "
                 "which may be chance. Add --seeds 3, or --until-clear 10."
             )
         return f"{self.said_ahead()} {self.said_open()}".strip()
@@ -104,9 +109,9 @@ class Conclusion:
             return " ".join(parts)
         first, rivals = self.methods[0], self.rivals
         if not any(self.ahead(method) for method in self.methods):
-            return " ".join([*parts, f"{first} has the highest mean.", self.said_seeds(rivals)])
+            return " ".join([*parts, f"{first} has the {self.best} mean.", self.said_seeds(rivals)])
         if rivals:
-            parts.append(f"{first} has the highest mean and cannot be distinguished from {listed(rivals)}.")
+            parts.append(f"{first} has the {self.best} mean and cannot be distinguished from {listed(rivals)}.")
         if rest := len(open_pairs) - len(rivals):
             parts.append(f"{counted(rest, 'other pair').capitalize()} cannot be distinguished." if rivals else
                          f"{counted(rest, 'pair').capitalize()} behind it cannot be distinguished.")  # fmt: skip
@@ -120,7 +125,7 @@ class Conclusion:
         needs = {rival: self.seeds_to_decide((first, rival)) for rival in rivals}
         hardest = max(rivals, key=lambda rival: needs[rival] or 10**9)
         need = needs[hardest]
-        gap = shown(self.pairs[first, hardest], scale=POINTS)
+        gap = shown(self.pairs[first, hardest], scale=self.headline.factor)
         if need is None:
             return f"No number of seeds up to a thousand would decide it against {hardest} ({gap})."
         if self.looks is not None and need > self.looks.most:
@@ -132,19 +137,20 @@ class Conclusion:
 def conclusion(rows: Sequence[Row], value: Value = G, looks: Looks | None = None, name: str = "G") -> Conclusion:
     """What the rows of a comparison allow to conclude about `value`. `looks`: how often it was looked at while seeds were
     added. Methods without this number (failed, or without a global model) are left out."""
-    means = {method: values(rows, method, value) for method in labels(rows)}
-    ranked = sorted((m for m in means if means[m]), key=lambda m: -sum(means[m]) / len(means[m]))
+    means, headline = {method: values(rows, method, value) for method in labels(rows)}, headline_of(rows)
+    ranked = sorted((m for m in means if means[m]), key=lambda m: -headline.sign * sum(means[m]) / len(means[m]))
     by_seed = cells(rows, value)
     questions = []
     for a, b in itertools.combinations(ranked, 2):
         gaps = [cell[a] - cell[b] for cell in by_seed if a in cell and b in cell]
         if gaps:
-            questions.append(((a, b), Question(f"{a} − {b}", gaps)))
+            questions.append(((a, b), Question(f"{a} − {b}", gaps, "below" if headline.lower else "above")))
     found = verdicts([question for _, question in questions], looks)
-    return Conclusion(tuple(ranked), {pair: verdict for (pair, _), verdict in zip(questions, found)}, looks, name)
+    by_pair = {pair: verdict for (pair, _), verdict in zip(questions, found)}
+    return Conclusion(tuple(ranked), by_pair, looks, name, headline)
 
 
 def by_rank(rows: Sequence[Row], rank_by: str | None = None, looks: Looks | None = None) -> Conclusion:
     """The conclusion by the column that the standings rank by."""
     name = rank_column(rows, rank_by)
-    return conclusion(rows, dict(COLUMNS)[name], looks, name)
+    return conclusion(rows, columns_of(rows)[name], looks, name)

@@ -15,7 +15,7 @@ from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import open_store, sentence_if_damaged
 from undrift.experiment.run_file import run_file
 from undrift.store.own_files import refuse_links
-from undrift.store.record import rows_of
+from undrift.store.record import headline_of, rows_of
 from undrift.study.compare import MUST_AGREE
 from undrift.study.comparison import read_comparison
 from undrift.study.tasks import Row, seconds_per_round
@@ -73,6 +73,12 @@ def load_runs(folders: Sequence[str | Path]) -> list[LoadedRun]:
                     f"runs on different data do not belong in one table: {key} is {a} in {runs[0].folder} "
                     f"and {b} in {run.folder}; report them separately"
                 )
+        names = [one.row["headline"]["name"] for one in (runs[0], run)]
+        if names[0] != names[1]:
+            raise BadRequest(
+                f"runs of different tasks do not belong in one table: {runs[0].folder} is ranked by {names[0]} and "
+                f"{run.folder} by {names[1]}; report them separately"
+            )
     return with_distinct_labels(runs, {key for folder in set(places.values()) for key in searched(folder)})
 
 
@@ -94,7 +100,7 @@ def is_replaced(place: Path) -> bool:
 
 
 def load_run(folder: Path) -> LoadedRun:
-    from undrift.experiment.summary import client_stage, global_stage, sites
+    from undrift.experiment.summary import sites, stages_of
 
     if not (folder / "run.toml").exists():
         raise BadRequest(f"the run in {folder} is half-written: it has no run.toml; start it again")
@@ -111,10 +117,7 @@ def load_run(folder: Path) -> LoadedRun:
             raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` continues it")
         damage = [*written.damage, *store.damage()]
         with sentence_if_damaged(folder, damage):
-            stages = {
-                "G": global_stage(store.record),
-                **{s: client_stage(store.record, s, options["thresholds"]) for s in ("L1", "L2")},
-            }
+            stages, headline = stages_of(store.record, options["thresholds"]), headline_of(store.record.all)
             times = seconds_per_round(functools.partial(rows_of, folder))
     except RunFailed as error:
         raise BadRequest(str(error)) from None
@@ -122,7 +125,8 @@ def load_run(folder: Path) -> LoadedRun:
         store.close()
     row = {
         "method": options["method"], "seed": options.get("seed", 0), "run": str(folder), "rounds": rounds,
-        "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"), "stages": stages,
+        "seconds": seconds, "accuracy": (stages["G"] or {}).get("accuracy"),
+        "headline": headline.as_json((stages["G"] or {}).get(headline.name)), "stages": stages,
         "times": times,
         "sites": sites(functools.partial(rows_of, folder)),
     }  # fmt: skip

@@ -165,12 +165,12 @@ class Reporter(RunCallback):
     def __init__(self, pipe: Connection, stop: StopSignal) -> None:
         self.pipe, self.stop, self.last = pipe, stop, 0.0
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
         if self.stop.received:
             raise KeyboardInterrupt
         if time.monotonic() - self.last > 0.2 or round + 1 == rounds:
             self.last = time.monotonic()
-            self.pipe.send(("round", (round + 1, accuracy)))
+            self.pipe.send(("round", (round + 1, headline)))
 
 
 def main() -> None:

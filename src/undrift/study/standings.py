@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from undrift.core.errors import unknown
-from undrift.experiment.tables import site_table
+from undrift.core.headline import ACCURACY, Headline
+from undrift.experiment.tables import headline_of, headline_value, site_table
 
 Row = dict[str, Any]
 Value = Callable[[Row], float | None]
@@ -27,30 +28,43 @@ def at(*path: str) -> Value:
     return value
 
 
-G = at("accuracy")
+G = headline_value
 LOCAL = at("stages", "L1", "acc_local", "mean")
-COLUMNS: tuple[tuple[str, Value], ...] = (
-    ("G", G),
-    *(
-        (f"{s} Acc({d[4].upper()})", at("stages", s, d, "mean"))
-        for s in ("L1", "L2")
-        for d in ("acc_local", "acc_global")
-    ),
-    ("worst 10 %", at("stages", "L1", "acc_local", "worst_decile")),
-)
+
+
+def columns(headline: Headline) -> tuple[tuple[str, Value], ...]:
+    """The columns of a table of results, named after its headline."""
+    return (
+        ("G", G),
+        *(
+            (f"{s} {headline.title}({d[4].upper()})", at("stages", s, d, "mean"))
+            for s in ("L1", "L2")
+            for d in ("acc_local", "acc_global")
+        ),
+        ("worst 10 %", at("stages", "L1", "acc_local", "worst_decile")),
+    )
+
+
+COLUMNS = columns(ACCURACY)
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, Value]:
+    return dict(columns(headline_of(rows)))
 
 
 def rank_column(rows: Sequence[Row], asked: str | None = None) -> str:
     """The column that methods are ranked by: the one asked for, else G. If a method has no global model: the first
     column that all of them have."""
-    names = [name for name, _ in COLUMNS]
+    names = list(columns_of(rows))
     if asked is not None:
         short = {name.replace(" ", "").lower(): name for name in names}
         if asked.replace(" ", "").lower() not in short:
             raise unknown("column for --rank-by", asked, names)
         return short[asked.replace(" ", "").lower()]
     finished = [row for row in rows if "failed" not in row]
-    complete = [name for name, value in COLUMNS if finished and all(value(row) is not None for row in finished)]
+    complete = [
+        name for name, value in columns_of(rows).items() if finished and all(value(row) is not None for row in finished)
+    ]
     return complete[0] if complete else "G"
 
 
@@ -97,8 +111,9 @@ def ranks(rows: Sequence[Row], value: Value) -> dict[str, float]:
     from scipy.stats import rankdata
 
     by_method: dict[str, list[float]] = {}
+    sign = headline_of(rows).sign
     for cell in cells(rows, value):
-        for method, rank in zip(cell, rankdata([-number for number in cell.values()])):
+        for method, rank in zip(cell, rankdata([-sign * number for number in cell.values()])):
             by_method.setdefault(method, []).append(float(rank))
     return {method: float(np.mean(all_ranks)) for method, all_ranks in by_method.items()}
 
@@ -108,7 +123,7 @@ def win_shares(rows: Sequence[Row], value: Value) -> dict[str, float]:
     all_cells = cells(rows, value)
     share = dict.fromkeys(labels(rows), 0.0)
     for cell in all_cells:
-        best = max(cell.values())
+        best = headline_of(rows).choose(cell.values())
         first = [method for method, number in cell.items() if number == best]
         for method in first:
             share[method] += 1 / len(first) / len(all_cells)
@@ -130,33 +145,34 @@ def difference(rows: Sequence[Row], method: str, to: str, value: Value) -> tuple
     return mean, mean - half, mean + half
 
 
-def shown_difference(interval: tuple[float, float, float] | None) -> str:
-    """`+1.20 [+0.40, +2.00]`, in percentage points."""
+def shown_difference(interval: tuple[float, float, float] | None, factor: float = 100.0) -> str:
+    """`+1.20 [+0.40, +2.00]`, in percentage points, or in the headline's own unit."""
     if interval is None:
         return "—"
-    mean, low, high = (100 * number for number in interval)
+    mean, low, high = (factor * number for number in interval)
     return f"{mean:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if np.isfinite(low) else "")
 
 
 def results_table(rows: Sequence[Row], rank_by: str | None = None) -> list[list[str]]:
     """One line per method: mean ± std over seeds. The best method is first, by the column that methods are ranked by.
     Methods without a value there follow, by their L1 Acc(L). Failed ones are last."""
+    named, headline = columns_of(rows), headline_of(rows)
     counted = any(row.get("privacy") for row in rows)
-    head = ["method", *(name for name, _ in COLUMNS), *["ε"] * counted, "s"]
-    ranked_by = dict(COLUMNS)[rank_column(rows, rank_by)]
+    head = ["method", *named, *["ε"] * counted, "s"]
+    ranked_by = named[rank_column(rows, rank_by)]
     lines = []
     for method, own in by_method(rows).items():
         finished = [row for row in own if "failed" not in row]
         failed = len(own) - len(finished)
         name = method + (f" ({failed} failed)" if failed and finished else "")
         if not finished:
-            lines.append((-3.0, [name, "failed", *[""] * (len(head) - 2)]))
+            lines.append(((-2, 0.0), [name, "failed", *[""] * (len(head) - 2)]))
             continue
-        numbers = [mean_and_std(values(finished, method, value)) for _, value in COLUMNS]
+        numbers = [mean_and_std(values(finished, method, value), headline.factor) for value in named.values()]
         seconds = f"{np.mean([row['seconds'] for row in finished]):.1f}"
         spent = [largest_epsilon(finished)] if counted else []
         lines.append((score(finished, method, ranked_by), [name, *numbers, *spent, seconds]))
-    return [head, *[line for _, line in sorted(lines, key=lambda item: -item[0])]]
+    return [head, *[line for _, line in sorted(lines, key=lambda item: item[0], reverse=True)]]
 
 
 def largest_epsilon(rows: Sequence[Row]) -> str:
@@ -166,22 +182,24 @@ def largest_epsilon(rows: Sequence[Row]) -> str:
 
 
 def sites_table(rows: Sequence[Row]) -> list[list[str]]:
-    """One line per named client, one column per method: L1 Acc(L), the mean over seeds. Empty if no client has a name."""
-    columns = []
+    """One line per named client, one column per method: L1's headline on its own data, the mean over seeds. Empty if no
+    client has a name."""
+    found_columns = []
     for method in labels(rows):
         found: dict[str, list[float]] = {}
         for row in rows:
             for name, stages in row.get("sites", {}).items() if row["method"] == method else ():
                 found.setdefault(name, []).extend(stages[stage] for stage in ("L1",) if stage in stages)
-        columns.append((method, {name: {"L1": float(np.mean(v))} if v else {} for name, v in found.items()}))
-    return site_table(columns, "L1")
+        found_columns.append((method, {name: {"L1": float(np.mean(v))} if v else {} for name, v in found.items()}))
+    return site_table(found_columns, "L1", headline_of(rows))
 
 
-def score(rows: Sequence[Row], method: str, value: Value) -> float:
-    """What a method is sorted by: its mean value, or −2 … −1 by its L1 Acc(L) where it has no such value."""
+def score(rows: Sequence[Row], method: str, value: Value) -> tuple[int, float]:
+    """What a method is sorted by, the best highest: its mean value; where it has none it follows, by its L1 on own data."""
+    sign = headline_of(rows).sign
     if numbers := values(rows, method, value):
-        return float(np.mean(numbers))
-    return float(np.mean(values(rows, method, LOCAL) or [0.0])) - 2.0
+        return 0, sign * float(np.mean(numbers))
+    return -1, sign * float(np.mean(values(rows, method, LOCAL) or [0.0]))
 
 
 def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -196,15 +214,16 @@ def standings_table(rows: Sequence[Row], rank_by: str | None = None) -> list[lis
     """Rank, cells won, paired difference to the first method, milliseconds per round of a client and of the server."""
     own = by_method(rows)
     first, column = next(iter(own)), rank_column(rows, rank_by)
-    value = dict(COLUMNS)[column]
+    value, headline = columns_of(rows)[column], headline_of(rows)
     rank, share = ranks(rows, value), win_shares(rows, value)
-    shown = {column: value, "L1 Acc(L)": LOCAL} if column != "L1 Acc(L)" else {"L1 Acc(L)": LOCAL, "G": G}
+    local = f"L1 {headline.title}(L)"
+    shown = {column: value, local: LOCAL} if column != local else {local: LOCAL, "G": G}
     head = ["method", "rank", "won", *(f"{name} − {first}" for name in shown), "ms/client", "ms/server"]
     lines = []
-    for method in sorted(own, key=lambda m: (rank.get(m, np.inf), -score(own[m], m, value))):
+    for method in sorted(own, key=lambda m: (rank.get(m, np.inf), *(-one for one in score(own[m], m, value)))):
         both = own[method] + own[first]
         pairs = [
-            shown_difference(difference(both, method, first, value)) if method != first else ""
+            shown_difference(difference(both, method, first, value), headline.factor) if method != first else ""
             for value in shown.values()
         ]
         client, server = (values(own[method], method, at("times", key)) for key in ("client", "server"))
@@ -216,8 +235,9 @@ def standings_table(rows: Sequence[Row], rank_by: str | None = None) -> list[lis
 def standings_legend(rows: Sequence[Row], rank_by: str | None = None) -> str:
     """What the columns of the standings mean, one per line."""
     column, note = rank_column(rows, rank_by), rank_note(rows, rank_by)
+    points = " in points" if headline_of(rows).percent else ""
     lines = f"""rank: mean rank over seeds, by {column}
 won: share of seeds in which the method has the best {column}
-{column} − first: paired difference to the first method in points, with its 95 % confidence interval over seeds (Student's t)
+{column} − first: paired difference to the first method{points}, with its 95 % confidence interval over seeds (Student's t)
 ms/client: training and scoring of one client per round; ms/server: orders and aggregation per round"""
     return f"{note}\n{lines}" if note else lines

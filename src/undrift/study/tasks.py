@@ -29,8 +29,10 @@ from undrift.store import checksums
 from undrift.store.durable import append_line, make_folder
 
 Row = dict[str, Any]
-SHAPE_FEDERATION = ("data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen",
-                    "standardise")  # fmt: skip
+SHAPE_FEDERATION = (
+    "data", "target", "client_column", "task", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen",
+    "standardise",
+)  # fmt: skip
 CLIENT_TIMES, SERVER_TIMES = ("training", "scoring"), ("orders", "aggregation")
 WORTH_PROCESSES = 3.0  # expected seconds of training (a third of what small runs take) that pay for starting processes
 
@@ -48,6 +50,7 @@ class RowLine:
     stages: dict[Literal["G", "L1", "L2"], dict[str, Any] | None] = setting(..., "the evaluated stages")
     times: dict[str, float] = setting({}, "seconds per client's round and per round of the server")
     accuracy: float | None = setting(None, "of the global model on the test set")
+    headline: dict[str, Any] = setting({}, "the metric that ranks: `name`, `value` of the global model, `better`")
     row: Name | None = setting(None, "of a preset: the row")
     column: Name | None = setting(None, "of a preset: the column")
 
@@ -86,7 +89,7 @@ class StudyCallback:
     def on_start(self, tasks: Sequence[Task], plan: str, at_once: int) -> None:
         """Before the first of these tasks. `plan` is a phrase that says how they share the cores."""
 
-    def on_round(self, task: Task, round: int, accuracy: float | None) -> None:
+    def on_round(self, task: Task, round: int, headline: float | None) -> None:
         """After a round of a task (1-based). Runs in other processes report at most five rounds a second."""
 
     def on_row(self, task: Task, row: Row) -> None:
@@ -235,8 +238,8 @@ class ForwardRounds(RunCallback):
     task: Task
     callback: StudyCallback
 
-    def on_round(self, round: int, rounds: int, seconds: float, accuracy: float | None) -> None:
-        self.callback.on_round(self.task, round + 1, accuracy)
+    def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
+        self.callback.on_round(self.task, round + 1, headline)
         self.callback.on_tick()
 
 

@@ -14,6 +14,7 @@ import torch
 from undrift.contract.context import Plan
 from undrift.contract.job import CHUNK
 from undrift.core.errors import RunFailed
+from undrift.core.samples import joined
 from undrift.core.streams import numpy_stream
 from undrift.round.orders import Order, Reply
 from undrift.store.record import Metric, Note
@@ -90,6 +91,7 @@ class Diagnostic:
     """Neutral hooks; a diagnostic is final."""
 
     name = ""
+    needs: tuple[str, ...] = ()  # of the task, as a part's
     at_the_end = False  # only after the last round
     counts_the_server = False  # wants to know `RoundView.server_work`, which slows the server down
 
@@ -167,7 +169,7 @@ def pooled(runtime: Runtime, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         xs.append(x[mine])
         ys.append(y[mine])
     device = runtime.model.device
-    return torch.cat(xs).to(device), torch.cat(ys).to(device)
+    return joined(xs).to(device), joined(ys).to(device)
 
 
 def gradient(
@@ -178,7 +180,7 @@ def gradient(
     part = torch.empty_like(flat.P)
     for at in range(0, len(y), CHUNK):
         place = slice(at, at + CHUNK)
-        loss = runtime.loss(flat(runtime.network_input(x[place])), y[place])
+        loss = runtime.sample_loss(flat(runtime.network_input(x[place])), y[place])
         loss = loss if weights is None else weights[place] * loss
         flat.gradient(loss.sum() / len(y), into=part)
         total += part.cpu()

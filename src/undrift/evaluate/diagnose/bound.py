@@ -34,6 +34,7 @@ SLACK = 1e-9  # of rounding, at radius 0
 @dataclass(frozen=True)
 class Bound(Diagnostic):
     name = "bound"
+    needs = ("labels",)
 
     def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
         federation = view.runtime.federation

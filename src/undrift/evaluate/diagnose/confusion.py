@@ -9,8 +9,8 @@ import torch
 
 from undrift.evaluate.client import evaluate_span, spans
 from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, piece
-from undrift.evaluate.metrics import confusion
 from undrift.round.orders import Order
+from undrift.tasks.classification import confusion
 
 if TYPE_CHECKING:
     from undrift.round.runtime import Runtime
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Confusion(Diagnostic):
     name = "confusion"
+    needs = ("labels",)
 
     def observe(self, view: RoundView, found: Findings, ask: Ask) -> None:
         federation = view.runtime.federation

@@ -24,6 +24,7 @@ class Embedding(Diagnostic):
     samples: int = 500
     clients: tuple[int, ...] = ()  # none: the first participant
     name = "embedding"
+    needs = ("labels",)
 
     def __post_init__(self) -> None:
         if self.samples < 2:

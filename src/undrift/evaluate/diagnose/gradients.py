@@ -24,6 +24,7 @@ from undrift.contract.context import Batch
 from undrift.contract.job import ClientData, eval_logits
 from undrift.contract.parts import defines
 from undrift.core.errors import BadRequest
+from undrift.core.samples import padded
 from undrift.core.streams import numpy_stream, torch_stream
 from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, gradient, loaded
 from undrift.round.orders import Order
@@ -138,7 +139,7 @@ def weighed(runtime: Runtime, order: Order) -> dict[str, Any]:
     if runtime.wants("features"):
         flat.watch()
     logits, features = eval_logits(flat, data.x[index], runtime.network_input, runtime.wants("features"))
-    batch = Batch(runtime.network_input(data.x[index]), data.y[index], index, flat.P, 0)
+    batch = Batch(runtime.network_input(data.x[index]), padded(data.y[index]), index, flat.P, 0)
     batch.logits, batch.features = logits, features
     batch.head = flat.head if features is not None else None
     batch.loss = runtime.loss(logits, batch.y)

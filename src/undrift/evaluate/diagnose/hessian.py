@@ -49,7 +49,7 @@ class Hessian(Diagnostic):
             total = torch.zeros_like(v)
             for at in range(0, len(y), CHUNK):
                 place = slice(at, at + CHUNK)
-                loss = runtime.loss(flat(runtime.network_input(x[place])), y[place]).sum() / len(y)
+                loss = runtime.sample_loss(flat(runtime.network_input(x[place])), y[place]).sum() / len(y)
                 first = torch.autograd.grad(loss, flat.parameters, create_graph=True, allow_unused=True)
                 along = [(g, w) for g, w in zip(first, flat.views(v)) if g is not None and g.requires_grad]
                 if along:

@@ -79,7 +79,7 @@ class Landscape(Diagnostic):
         losses = []
         for step in steps:
             flat.vector.copy_(order.vector + steps[order.span[1]] * across + step * along)
-            losses.append(runtime.loss(eval_logits(flat, x, runtime.network_input)[0], y).double().mean().item())
+            losses.append(runtime.sample_loss(eval_logits(flat, x, runtime.network_input)[0], y).double().mean().item())
         return {"loss": losses}
 
 

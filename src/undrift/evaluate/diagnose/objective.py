@@ -40,7 +40,9 @@ class Objective(Diagnostic):
         x, y = work.data.x, work.data.y
 
         def loss(mixture: Any) -> float:
-            return runtime.loss(mixed_logits(runtime, mixture, order.integers, x), y.cpu()).double().mean().item()
+            return (
+                runtime.sample_loss(mixed_logits(runtime, mixture, order.integers, x), y.cpu()).double().mean().item()
+            )
 
         plain = work.personalize is None and runtime.plan.private is None
         shared = loss([(1.0, order.vector)])

@@ -26,6 +26,7 @@ OWN, OTHER = "own", "other"
 @dataclass(frozen=True)
 class Ood(Diagnostic):
     name = "ood"
+    needs = ("labels",)
 
     def check(self, runtime: Runtime) -> None:
         if runtime.ood is None:
@@ -39,7 +40,11 @@ class Ood(Diagnostic):
 
     def names(self, runtime: Runtime) -> list[str]:
         """Scores that need features are left out where the model has none."""
-        return [name for name in scores.SCORES if runtime.plan.layout.head is not None or not scores.needs(name)]
+        return [
+            name
+            for name in scores.SCORES
+            if runtime.plan.layout.head is not None or "features" not in scores.needs(name)
+        ]
 
     def orders(self, view: RoundView, data: str) -> list[Order]:
         return [

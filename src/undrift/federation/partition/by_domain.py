@@ -17,6 +17,7 @@ from undrift.federation.partition._common import DealtShards, checked
 
 @dataclass(frozen=True)
 class ByDomain:
+    needs_labels: ClassVar[bool] = False
     follows_groups: ClassVar[str] = "domain"  # a client's test slice is its group's test part
 
     def __call__(

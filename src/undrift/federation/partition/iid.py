@@ -8,6 +8,7 @@ the number of classes (MNIST over 100 clients: 596 to 606).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from undrift.federation.partition._common import DealtShards, checked, class_siz
 
 @dataclass(frozen=True)
 class Iid:
+    needs_labels: ClassVar[bool] = False
     stratified: bool = False
 
     def __call__(

@@ -13,6 +13,7 @@ from undrift.federation.partition._common import DealtShards, checked
 
 @dataclass(frozen=True)
 class Natural:
+    needs_labels: ClassVar[bool] = False
     follows_groups: ClassVar[str] = "client"  # a client's test slice is its group's test part
 
     def __call__(

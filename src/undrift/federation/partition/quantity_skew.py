@@ -9,6 +9,7 @@ others are scaled, and the record says so. Every entry of the client × class ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class QuantitySkew:
+    needs_labels: ClassVar[bool] = False
     alpha: float
 
     def __post_init__(self) -> None:

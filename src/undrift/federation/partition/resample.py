@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class LazyShards(Sequence[np.ndarray]):
 
 @dataclass(frozen=True)
 class Resample:
+    needs_labels: ClassVar[bool] = False
     size: int
     alpha: float | None = None
 

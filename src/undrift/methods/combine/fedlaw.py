@@ -2,7 +2,7 @@
 
 Li et al.: Revisiting Weighted Aggregation in Federated Learning with Neural Networks, ICML 2023.
 
-    θ = γ Σ_k λ_k θ_k        λ = softmax(x), γ = e^g        minimise CE(θ) on the proxy set over (x, g) by Adam
+    θ = γ Σ_k λ_k θ_k        λ = softmax(x), γ = e^g        minimise the task's loss CE(θ) on the proxy set over (x, g) by Adam
 
 x starts at the log of the size shares and g at 0, so zero steps give size weights. `quadratic`: λ ∝ x², γ = g². The
 authors start the exponential form from the sizes, and the quadratic one from equal weights: `start=uniform`. As θ is a
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from torch.nn import functional as F
 
 from undrift.contract.parts import Combine, Range, Replies, Server, server_sum
 from undrift.core.vector import Flat
@@ -61,7 +60,7 @@ class FedLAW(Combine):
                     share, gamma = self.mixture(free, g, n)
                     P = server_sum([vector[:nP] for vector in replies.vectors], share.tolist())
                     flat.P.copy_(gamma.item() * P)
-                    loss = F.cross_entropy(flat(x[index]), y[index])
+                    loss = server.plan.task.mean_loss(flat(x[index]), y[index])
                     flat.gradient(loss, into=G)
                     slope = torch.stack([torch.dot(G.cpu(), vector[:nP]).double() for vector in replies.vectors])
                     free.grad = g.grad = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch.nn import functional as F
@@ -31,6 +31,8 @@ ABSENT = 1e-8
 class FedLC(Objective):
     tau: Annotated[float, Range(least=0)] = 1.0
     absent: Literal["count", "mask"] = "count"
+
+    needs: ClassVar = ("labels",)
 
     def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         offset = (self.tau * job.counts.double().clamp(min=ABSENT) ** -0.25).float()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -31,6 +31,8 @@ from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range
 class FedNTD(Objective):
     beta: Annotated[float, Range(least=0)] = 1.0
     tau: Annotated[float, Range(above=0)] = 1.0
+
+    needs: ClassVar = ("labels",)
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         if plan.classes < 3:

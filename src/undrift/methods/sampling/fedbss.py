@@ -18,6 +18,8 @@ is U), `loss` (ℓ ≤ `level`), `top` (the median loss of the `level` most unce
 
 `survey_of=3` notes every sample of client 3 instead of a few, and which positions are biased: docs/evaluation.md says how to
 read which samples change sides between rounds.
+
+The uncertainty of a sequence or a mask is the mean over its tokens or pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -46,6 +48,8 @@ class FedBSS(Sampling):
     pacing: Literal["cosine", "linear", "filter"] = "cosine"
     order: Literal["loss", "random", "matched"] = "loss"
     survey_of: Annotated[int | None, Range(least=0)] = None  # the client whose samples are all noted
+
+    needs: ClassVar = ("class_logits",)
 
     def validate(self) -> None:
         level = self.level
@@ -91,15 +95,18 @@ class FedBSS(Sampling):
             return None
         survey = job.scored("received")
         loss = torch.where(torch.isfinite(survey.loss), survey.loss.double(), math.inf)
-        p = survey.logits.double().softmax(1)
-        u = torch.where(torch.isfinite(loss), 1 - (p.amax(1) - p.amin(1)), -math.inf)
+        task = job.plan.task
+        p = task.class_logits(survey.logits).double().softmax(-1)
+        away = task.per_sample(1 - (p.amax(-1) - p.amin(-1)), job.targets)
+        u = torch.where(torch.isfinite(loss), away, -math.inf)
         easiest = loss.argsort(stable=True)
         unbiased = self.unbiased(loss, u, easiest, job)
         if unbiased < (least := min(job.n, job.plan.batch)):
             job.note("enlarged_from", unbiased)
             unbiased = least
         job.note("biased", (job.n - unbiased) / job.n)
-        job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
+        if "labels" in task.provides:
+            job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
         whole = job.client == self.survey_of
         job.note("survey", survey_note(loss, u, easiest, job.n if whole else SURVEYED))
         if whole:

@@ -15,6 +15,7 @@ The authors' code has κ = 5 and α = 10 *per round* in the exponential and logi
 Here they are 5/T and 10/T (`rate` sets them). Their code also has a = 50 where the paper has 200. The starts early,
 middle, late are t₀ = 0, R/4, R/2: `shift` moves the whole growth by t₀, `stop` lets it run from t₀ to T.
 `scored_by=received` scores the whole local set once with the received model, with one τ.
+The score of a sequence or a mask is the mean over its tokens or pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Flood(Sampling):
             below = scratch.fixed[batch.index]
         else:
             with torch.no_grad():
-                s = scores.SCORES[self.score](batch.logits, batch.features, batch.head)
+                s = scores.of_logits(self.score, job.plan.task, batch.logits, batch.y, batch.features, batch.head)
                 below = self.unsure(s, None if batch.again else scratch)
                 if not batch.again:
                     scratch.guarded += scores.guarded_in(self.score, batch.features)

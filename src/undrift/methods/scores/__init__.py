@@ -7,13 +7,15 @@ head. A text such as `flood(score=ash-s)` is looked up in the table `SCORES`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from undrift.contract.declare import Number
 from undrift.contract.job import Job
+from undrift.contract.task import Task
 from undrift.core.errors import unknown
-from undrift.methods.scores.ash import ash_b, ash_p, ash_s, ash_s_raw, guarded
+from undrift.methods.scores.ash import Head, ash_b, ash_p, ash_s, ash_s_raw, guarded
 from undrift.methods.scores.energy import energy
 from undrift.methods.scores.gen import gen, gen_floor
 from undrift.methods.scores.maxlogit import maxlogit
@@ -50,7 +52,18 @@ def named(name: str) -> Callable[..., torch.Tensor]:
 
 def needs(name: str) -> tuple[str, ...]:
     """What a part that uses this score must declare as its `needs`."""
-    return ("features",) if name.startswith("ash") else ()
+    return ("class_logits", "features") if name.startswith("ash") else ("class_logits",)
+
+
+def of_logits(
+    name: str, task: Task, logits: torch.Tensor, y: Any, features: torch.Tensor | None, head: Head | None
+) -> torch.Tensor:
+    """One score per sample. Of a sequence or a mask it is the mean over its tokens or pixels."""
+    score = named(name)
+    z = task.class_logits(logits)
+    if z.dim() == 2:
+        return score(z, features, head)
+    return task.per_sample(score(z.flatten(0, -2)).view(z.shape[:-1]), y)
 
 
 def guarded_in(name: str, features: torch.Tensor | None) -> int:
@@ -61,8 +74,8 @@ def guarded_in(name: str, features: torch.Tensor | None) -> int:
 def of_pass(name: str, job: Job, role: str) -> torch.Tensor:
     """The scores of a client's training data under the "received" or "trained" model, from one shared pass."""
     scored = job.scored(role)
-    head = job.replica(getattr(job, role)).flat.head if needs(name) else None
+    head = job.replica(getattr(job, role)).flat.head if "features" in needs(name) else None
     if changed := guarded_in(name, scored.features):
         job.note("guarded", changed)
     with torch.no_grad():
-        return named(name)(scored.logits, scored.features, head)
+        return of_logits(name, job.plan.task, scored.logits, job.targets, scored.features, head)

@@ -19,6 +19,10 @@ model. `invert` selects the controls: does η do more than the mean loss, √v, 
 client's own test slice, which the authors' Sec. 5.1 seems to do: the test data then choose the weights, so that accuracies of
 such a run are no test. Under a server that sends another vector than it evaluates (FedDyn's Θ = θ̄ + Σh/N),
 `under=evaluated` measures θ̄, which travels down beside Θ.
+
+Any loss in [0, M] will do, so other tasks have theirs: jsd and zero_one are means over the tokens of a sequence or the
+pixels of a mask, zero_one of several labels is the share that is wrong, and ce is the task's own loss, clipped at M. A
+regression has neither classes nor errors: give it bound(loss=ce, M=…).
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import torch
 from undrift.contract.context import Message
 from undrift.contract.declare import Along, Declaration, Number
 from undrift.contract.parts import Job, Plan, Problem, Range, Replies, Server, Tree, Weighting
+from undrift.contract.task import Task
 from undrift.core.errors import BadRequest
 
 DOUBT = math.log(2 / 0.01)  # finite-sample terms hold with probability 0.99
@@ -41,8 +46,8 @@ LEAST = 1e-3  # of M²: the controls 1/mean loss and 1/√v have no lower bound 
 
 @dataclass(frozen=True)
 class Bound(Weighting):
-    loss: Literal["jsd", "zero_one", "ce"] = "jsd"  # ce is clipped at M
-    M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce
+    loss: Literal["jsd", "zero_one", "ce"] = "jsd"  # ce is the task's own, clipped at M
+    M: Annotated[float | None, Range(above=0)] = None  # largest loss; None: 1, and 2 ln C for ce of classes
     moment: Literal[1, 2] = 2
     when: Literal["before", "after"] = "before"
     on: Literal["train", "held", "test"] = "train"
@@ -54,6 +59,12 @@ class Bound(Weighting):
     finite: bool = False
     invert: Literal["eta", "mean_loss", "sqrt_v", "n_over_eta", "permuted"] = "eta"
     under: Literal["received", "evaluated"] = "received"  # the model that is measured, where when = before
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        if self.loss == "ce":
+            return () if self.M is not None else ("class_logits",)
+        return ("class_logits",) if self.loss == "jsd" else ("errors",)
 
     @property
     def uplink(self) -> Declaration:
@@ -86,6 +97,8 @@ class Bound(Weighting):
     def resolve(self, plan: Plan) -> Bound:
         largest = 2 * math.log(plan.classes) if self.loss == "ce" and plan.classes > 1 else 1.0
         start = self.radius / self.points if self.start is None else self.start
+        if self.M is None and "class_logits" in self.needs and "class_logits" in plan.lacks:
+            return replace(self, start=start)  # refused for what it needs
         return replace(self, M=largest if self.M is None else self.M, start=start)
 
     def hold_out(self, job: Job) -> torch.Tensor:
@@ -100,11 +113,11 @@ class Bound(Weighting):
         if self.when == "after":
             return None
         if self.under == "evaluated":
-            return self.spread(job, *self.measured(job, server_message["evaluated"], self.on))
-        return self.spread(job, *self.outputs(job, "received"))
+            return self.spread(job, self.measured(job, server_message["evaluated"], self.on))
+        return self.spread(job, self.losses(job, "received"))
 
     def after_training(self, job: Job, scratch: float | None, state: Any) -> tuple[Tree, Message]:
-        return state, {"spread": self.spread(job, *self.outputs(job, "trained")) if scratch is None else scratch}
+        return state, {"spread": self.spread(job, self.losses(job, "trained")) if scratch is None else scratch}
 
     def weights(self, server: Server, replies: Replies) -> torch.Tensor:
         server.note("delta", self.grid())
@@ -116,10 +129,10 @@ class Bound(Weighting):
         size = torch.tensor(replies.n, dtype=torch.float64) if self.invert == "n_over_eta" else 1.0
         return size / spread
 
-    def spread(self, job: Job, logits: torch.Tensor, y: torch.Tensor) -> float:
+    def spread(self, job: Job, losses: torch.Tensor) -> float:
         """The number whose inverse is this client's weight: η, or that of a control."""
         M = 1.0 if self.M is None else self.M
-        L = LOSS[self.loss](logits.double(), y).clamp(max=M)
+        L = losses.clamp(max=M)
         M2 = M**self.moment
         X = L**self.moment
         m, v = X.mean().item(), X.var().item() if len(X) > 1 else 0.0
@@ -142,19 +155,18 @@ class Bound(Weighting):
         r = self.grid() ** 2
         return M2 * (r * (2 - r)).sum().item(), M2 * self.points  # v = 0, whatever m is; every u − l is at most M²
 
-    def outputs(self, job: Job, role: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and labels of the model in a role; the pass over the training data is shared with other parts."""
+    def losses(self, job: Job, role: str) -> torch.Tensor:
+        """L of every sample for the model in a role; the pass over the training data is shared with other parts."""
         if self.on == "train":
-            return job.scored(role).logits, job.labels
+            return LOSS[self.loss](job.plan.task, job.scored(role).logits.double(), job.targets)
         return self.measured(job, getattr(job, role), self.on)
 
-    def measured(self, job: Job, vector: torch.Tensor, on: str) -> tuple[torch.Tensor, torch.Tensor]:
-        replica = job.replica(vector)
-        pairs = [(replica(x)[0], y) for x, y in job.batches("held", on=on)]
-        if not pairs:  # a client of one sample holds nothing out, and not every client has a test slice
-            return self.measured(job, vector, "train")
-        logits, labels = zip(*pairs)
-        return torch.cat(logits), torch.cat(labels)
+    def measured(self, job: Job, vector: torch.Tensor, on: str) -> torch.Tensor:
+        """L of every sample in a pass of its own. A client of one sample holds nothing out, and not every client has a test
+        slice: then of the training data."""
+        replica, loss, task = job.replica(vector), LOSS[self.loss], job.plan.task
+        batches = [loss(task, replica(x)[0].double(), y) for x, y in job.batches("held", on=on)]
+        return torch.cat(batches) if batches else self.measured(job, vector, "train")
 
     def grid(self) -> torch.Tensor:
         start = self.radius / self.points if self.start is None else self.start
@@ -198,7 +210,13 @@ def eta(m: float, v: float, M2: float, deltas: torch.Tensor, n: int | None = Non
 
 def jsd(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Jensen–Shannon divergence (base 2) between softmax and one-hot label; it depends on p_y alone."""
-    return jsd_of(logits.softmax(1).gather(1, y[:, None])[:, 0])
+    return jsd_of(logits.softmax(-1).gather(-1, y[..., None])[..., 0])
+
+
+def of_classes(task: Task, output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """`jsd`, the mean over a sample's tokens or pixels. Where there is no token, any class will do."""
+    logits = task.class_logits(output)
+    return task.per_sample(jsd(logits, y.clamp(0, logits.size(-1) - 1)), y)
 
 
 def jsd_of(p: torch.Tensor) -> torch.Tensor:
@@ -206,12 +224,14 @@ def jsd_of(p: torch.Tensor) -> torch.Tensor:
     return (1 + both / (2 * math.log(2))).clamp(0.0, 1.0)
 
 
-def zero_one(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return (logits.argmax(1) != y).double()
+def zero_one(task: Task, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    error = task.error(logits, y)
+    assert error is not None  # the part needs "errors"
+    return error.double()
 
 
-def cross_entropy(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(logits, y, reduction="none")
+def own_loss(task: Task, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return task.loss(logits, y)
 
 
-LOSS = {"jsd": jsd, "zero_one": zero_one, "ce": cross_entropy}
+LOSS = {"jsd": of_classes, "zero_one": zero_one, "ce": own_loss}

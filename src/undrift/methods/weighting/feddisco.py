@@ -32,6 +32,8 @@ class FedDisco(Weighting):
     a: Annotated[float, Range(least=0)] = 0.5
     b: Annotated[float, Range(least=0)] = 0.1
 
+    needs: ClassVar = ("labels",)
+
     uplink: ClassVar[Declaration] = {"distance": Number(0.0, largest_distance)}
 
     def after_training(self, job: Job, scratch: None, state: Any) -> tuple[Tree, Message]:

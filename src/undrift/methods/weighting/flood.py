@@ -12,7 +12,8 @@ The trap: φ/Σφ of negative scores is reversed (always with GEN), and mixed si
 sum if all φ are positive. Otherwise it first adds the score's own fixed bound (GEN) or takes softplus (the others). It
 never subtracts the cohort's minimum, which would turn a spread of 1e-6 into shares from 0 to 0.2. The round notes when it
 did so. `sum` is the released code: weights may then be negative, and the model moves away from such a client. That code also
-scores *augmented* inputs. Here they are not augmented.
+scores *augmented* inputs. Here they are not augmented. The score of a sequence or a mask is the mean over its tokens or
+pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations
