@@ -38,6 +38,7 @@ CONTENTS = {
         "evaluation",
         "comparing",
         "methods",
+        "adapters",
         "privacy",
         "models",
         "attacks",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from undrift.engine.spawn import start_workers, stop_workers
 from undrift.experiment.resume import resume
 from undrift.methods.published import PUBLISHED
 from undrift.round.orders import Order
-from undrift.testing import small_network, tiny
+from undrift.testing import adapted_network, needs_adapters, small_network, tiny
 
 SETTINGS = {"rounds": 4, "epochs": 2, "batch": 8, "momentum": 0.5, "cohort": 3, "evaluate_every": 2, "proxy": 0}
 TEXT = {"trimmed": "trimmed(0.4)"}  # with the default a cohort of three has no client to trim
@@ -41,7 +42,8 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers,
     federation = tiny(clients=5)
 
     def network():
-        return small_network(5, 3, norm=True, dropout=0.2)
+        make = partial(adapted_network, merged=True) if needs_adapters(name) else small_network
+        return make(5, 3, norm=True, dropout=0.2)
 
     settings = {**SETTINGS, "model": network, "out": False}
     name = TEXT.get(name, name)

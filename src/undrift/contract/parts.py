@@ -45,10 +45,11 @@ class Part:
 
     axis: ClassVar[str] = ""
     # Of the task: "labels", "class_logits", "errors". Of the run:
-    # "proxy", "features", "gradient", "gradient_at", "sample_gradients", "effective_steps"
+    # "proxy", "features", "adapters", "gradient", "gradient_at", "sample_gradients", "effective_steps"
     needs: ClassVar[Sequence[str]] = ()
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model
     ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
+    freezes: ClassVar[Sequence[str]] = ()  # shell patterns of parameters that are not trained with this part
     protects: ClassVar[bool] = False  # its noise protects somebody, so at real sites nobody may be able to repeat it
 
     def __post_init__(self) -> None:

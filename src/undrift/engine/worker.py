@@ -24,7 +24,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from undrift.engine.arena import Arena, MappedBlocks, pack, unpack
+    from undrift.engine.arena import Arena, MappedBlocks, mapped_tensors, pack, unpack
     from undrift.engine.payload import open_runtime
     from undrift.round.client import serve
 
@@ -40,7 +40,7 @@ def main() -> None:
             return
         kind, number, content = unpack(data, blocks)
         if kind == "runtime":
-            runtime = open_runtime(content)
+            runtime = open_runtime(content | {"frozen": mapped_tensors(content["frozen"])})
             blocks.forget()
             pipe.send_bytes(pack(("ready", number, None), arena))
             continue

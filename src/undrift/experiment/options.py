@@ -60,6 +60,9 @@ class Options:
         "as in 0.49,0.48,0.45/0.20,0.20,0.20"
     )  # fmt: skip
     model: Text | None = option(None, "network, or package:function that returns one [depends on the data]")
+    adapt: Name | None = option(
+        None, 'train adapters on a frozen network, as in "lora(rank=8, alpha=16, targets=…)" (extra peft)'
+    )
     rounds: Count = option(50, "communication rounds")
     cohort: float | int | None = option(
         None, "clients per round: a share with a decimal point (0.5, 1.0), or a number (10) [0.5]"

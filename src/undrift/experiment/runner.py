@@ -135,18 +135,26 @@ def execute_rounds(
 
 
 def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
-    """Write model.safetensors: the state dict of the evaluated model, without private entries."""
+    """Write model.safetensors: the state dict of the evaluated model, without private entries and without frozen
+    parameters, which the header names by their hash."""
     assert store.folder is not None
-    state = setup.runtime.model.state_dict(server_state.evaluated, server_state.integers)
-    private = setup.method.private_names(setup.plan.layout)
-    state = {name: value for name, value in state.items() if name not in private}
-    data = safetensors.torch.save(unshared(state), metadata={"model": setup.model_name, "format": "pt"})
+    model = setup.runtime.model
+    state = model.state_dict(server_state.evaluated, server_state.integers)
+    left_out = setup.method.private_names(setup.plan.layout) | model.frozen_names()
+    state = {name: value for name, value in state.items() if name not in left_out}
+    data = safetensors.torch.save(unshared(state), metadata=model_metadata(setup))
     write_file(store.folder / "model.safetensors", data)
     digest = hashlib.sha256(data).hexdigest()
     with store.record.transaction(durable=True):
         store.record.db.execute("DELETE FROM files WHERE path = 'model.safetensors'")
         store.record.db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, "model.safetensors", digest))
         checksums.seal(store.record.db, "files")
+
+
+def model_metadata(setup: Setup) -> dict[str, str]:
+    """The header of a file of weights."""
+    base = setup.runtime.model.frozen.digest
+    return {"model": setup.model_name, "format": "pt", **({"base": base} if base else {})}
 
 
 def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

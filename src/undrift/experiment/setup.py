@@ -13,6 +13,7 @@ from undrift.contract.parts import AXES, defines
 from undrift.contract.task import Task
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.low_rank import is_adapted
 from undrift.core.vector import Flat
 from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
@@ -68,8 +69,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
     task = run_task(options, federation)
-    flat, model_name = network.build_network(options, federation, task)
     composed = composition(options, parts)
+    flat, model_name = network.build_network(options, federation, task, composed.freezes)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients, options.rounds)
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
@@ -164,6 +165,8 @@ def missing_needs(options: Options, federation: Federation, flat: Flat, composed
         lacks.add("proxy")
     if flat.layout.head is None or several:
         lacks.add("features")
+    if not is_adapted(flat.layout):
+        lacks.add("adapters")
     return frozenset(lacks | ({"labels", "class_logits", "errors"} - set(task.provides)))
 
 

@@ -31,6 +31,8 @@ class FedRep(Personalize):
                 "fedrep trains the head separately, and the model's logits are not the output of a "
                 "linear layer; let the model return what its last linear layer gives",
             )
+        elif plan.layout.entry(f"{plan.layout.head}.weight").kind == "frozen":
+            yield Problem("error", f"fedrep trains the head separately, and {plan.layout.head} of this model is frozen")
         if self.body_epochs >= plan.epochs:
             yield Problem(
                 "error",
