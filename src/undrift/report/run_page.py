@@ -9,7 +9,6 @@ from undrift.core.headline import Headline
 from undrift.evaluate.views import Query, protocols
 from undrift.experiment.summary import privacy
 from undrift.experiment.tables import legend, privacy_lines, stage_table, unseen_line
-from undrift.methods import scores
 from undrift.report import clients, pictures
 from undrift.report.plots import client_bars
 
@@ -44,7 +43,7 @@ def sections(name: str, query: Query, summary: dict[str, Any], thresholds: Seque
         ("sharpness", pictures.numbers(query, "sharpness, features, objective", OTHERS)),
         (
             "ood",
-            pictures.numbers(query, "detection of another data set", [f"auroc:{score}" for score in scores.SCORES]),
+            pictures.numbers(query, "detection of another data set", detection_scores(query)),
         ),
     ]
     return shown + [(place, figure) for place, figure in optional if figure is not None]
@@ -52,3 +51,8 @@ def sections(name: str, query: Query, summary: dict[str, Any], thresholds: Seque
 
 GRADIENTS = ("gradient_norm_squared", "sampling_gap", "cohort_gap", "alignment", "alignment_code")
 OTHERS = ("hessian_top", "effective_rank", "objective", "bound_covers", "sharpness_rise")
+
+
+def detection_scores(query: Query) -> list[str]:
+    """The metrics of the confidence scores that the diagnostic `ood` recorded."""
+    return [metric for (metric,) in query("SELECT metric FROM metrics WHERE metric LIKE 'auroc:%' GROUP BY metric ORDER BY MIN(rowid)")]
