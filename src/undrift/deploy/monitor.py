@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from undrift.store.run_store import RunStore
 
 FILE = "metrics.jsonl"
+PART = "deploy.flower"  # the part name of the engine's notes
 Log = Callable[[str], None]
 
 

@@ -1,0 +1,137 @@
+"""One run folder as a row of the table: what it is, how far it is, and its state. Whatever is in the folder, this gives a row."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from undrift.core.errors import BadRequest
+from undrift.core.files import read_toml
+from undrift.core.schema import check
+from undrift.experiment.options import Options
+from undrift.store.own_files import refuse_links
+from undrift.store.record import UNREADABLE, read_only_connection
+
+STATES = {"running": "▶", "finished": "✓", "stopped": "■", "failed": "✗", "starting": "…", "broken": "!"}
+Query = Callable[..., list[tuple[Any, ...]]]
+NEEDED = ("method", "data", "rounds")
+PROGRESS = (
+    "SELECT (SELECT COUNT(*) FROM rounds), (SELECT COALESCE(SUM(seconds), 0) FROM rounds), "
+    "(SELECT AVG(seconds) FROM (SELECT seconds FROM rounds ORDER BY round DESC LIMIT 10)), "
+    "(SELECT round FROM files WHERE path = 'model.safetensors')"
+)
+FAILED = "SELECT detail FROM events WHERE kind = 'failed' AND round >= (SELECT COUNT(*) FROM rounds) ORDER BY rowid DESC LIMIT 1"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The metric that a run is ranked by: where it is recorded, and how it is shown."""
+
+    stage: str = "G"
+    data: str = "global"
+    metric: str = "accuracy"
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage} {self.metric}"
+
+    def shown(self, value: float | None) -> str:
+        return "—" if value is None else f"{100 * value:.2f}"
+
+    def last(self, query: Query) -> float | None:
+        rows = query(
+            "SELECT AVG(value) FROM metrics WHERE stage=?1 AND data=?2 AND metric=?3 AND round=(SELECT MAX(round) FROM "
+            "metrics WHERE stage=?1 AND data=?2 AND metric=?3)",
+            (self.stage, self.data, self.metric),
+        )
+        return None if rows[0][0] is None else float(rows[0][0])
+
+
+def headline_of(query: Query) -> Headline:
+    """The headline of a run: the global model's accuracy, or that of the clients' models where there is no global one."""
+    whole = Headline()
+    found = {(stage, data) for stage, data in query("SELECT DISTINCT stage, data FROM metrics WHERE metric='accuracy'")}
+    others = (Headline("L1", "own"), Headline("L2", "own"))
+    return next((one for one in (whole, *others) if (one.stage, one.data) in found), whole)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as the table shows it."""
+
+    key: str
+    path: Path
+    state: str
+    why: str = ""  # for failed and broken ones, a sentence
+    method: str = "—"
+    data: str = "—"
+    seed: int = 0
+    rounds: int = 0
+    done: int = 0
+    value: float | None = None
+    headline: Headline = field(default_factory=Headline)
+    seconds: float = 0.0
+    left: float | None = None
+    deployment: bool = False
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def resume(self) -> str:
+        """The command that continues it; empty where there is nothing to continue."""
+        return f"undrift resume {shlex.quote(str(self.path))}" if self.state in ("stopped", "failed") else ""
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Query]:
+    """Queries on the record of a run, read-only. The connection is short: one that stays open would keep SQLite's log in
+    the folder after the run has ended."""
+    with contextlib.closing(read_only_connection(path / "run.sqlite")) as db:
+        db.execute("PRAGMA query_only=1")
+
+        def query(text: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+            return db.execute(text, values).fetchall()
+
+        yield query
+
+
+def read_run(key: str, path: Path, running: bool) -> RunRow:
+    """The row of a run folder, whole or not."""
+    try:
+        refuse_links(path)
+        if not (path / "run.toml").exists():
+            return RunRow(key, path, "starting" if running else "broken", "it has no run.toml: it is half-written")
+        table = read_toml(path / "run.toml")
+        if missing := [name for name in NEEDED if name not in table]:
+            return RunRow(key, path, "broken", f"run.toml has no key {missing[0]}")
+        options = check(Options, {name: table[name] for name in NEEDED}, "run.toml")
+        known = RunRow(
+            key, path, "starting" if running else "stopped", "", str(options["method"]), str(options["data"]),
+            int(table.get("seed") or 0), int(options["rounds"]), deployment=isinstance(table.get("deploy"), dict),
+            options=table,
+        )  # fmt: skip
+        if not (path / "run.sqlite").exists():
+            return replace(
+                known, state=known.state if running else "broken", why="it has no run.sqlite: it is half-written"
+            )
+        with opened(path) as query:
+            return with_progress(known, query, running)
+    except (BadRequest, OSError, sqlite3.Error, *UNREADABLE, TypeError, ValueError) as error:
+        return RunRow(key, path, "broken", str(error))
+
+
+def with_progress(row: RunRow, query: Query, running: bool) -> RunRow:
+    ((done, seconds, each, model_at),) = query(PROGRESS)
+    headline = headline_of(query)
+    failed = query(FAILED)
+    finished = done >= row.rounds or (model_at is not None and model_at >= done > 0)
+    state = "running" if running else "finished" if finished else "failed" if failed else "stopped"
+    left = (row.rounds - done) * each if running and each else None
+    why = failed[0][0] if state == "failed" else ""
+    return replace(
+        row, state=state, why=why, done=done, seconds=seconds, left=left, headline=headline, value=headline.last(query)
+    )
