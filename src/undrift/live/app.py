@@ -78,8 +78,9 @@ class Live:
             return key, study_view.sections(self.index, self.index.studies[key], quick)
         if name in ("run", "deployment") and key in self.index.runs:
             row = self.index.runs[key]
-            view = deployment_view if name == "deployment" and row.deployment else run_view
-            return key, view.sections(row, quick=quick)
+            if name == "deployment" and row.deployment:
+                return key, deployment_view.sections(row, quick)
+            return key, run_view.sections(row, self.index.number(row.method), quick)
         raise BadRequest("there is no such run here; it may have been moved or removed")
 
     def stamp(self, asked: dict[str, str]) -> Any:

@@ -13,6 +13,7 @@ from undrift.core.errors import BadRequest
 from undrift.core.words import clock
 from undrift.experiment.options import FIELDS
 from undrift.experiment.summary import privacy
+from undrift.experiment.tables import as_text
 from undrift.live.records import STATES, Query, RunRow, opened
 from undrift.live.runs_view import curve
 from undrift.report import page, plots, run_page
@@ -29,19 +30,19 @@ class Reader:
     all: Query
 
 
-def sections(row: RunRow, quick: bool = False) -> list[page.Section]:
+def sections(row: RunRow, number: int, quick: bool = False) -> list[page.Section]:
     """The sections of the page; with `quick` those that are made anew most often."""
     if row.state == "broken":
         return [("about", f"This folder cannot be shown: {row.why}.")]
     try:
         with opened(row.path) as query:
-            first = opening(row, query)
+            first = opening(row, number, query)
             return first if quick else [*first, *everything(row, query)]
     except (OSError, sqlite3.Error, *UNREADABLE, BadRequest) as error:
         return [("about", f"The record cannot be read now: {error}.")]
 
 
-def opening(row: RunRow, query: Query) -> list[page.Section]:
+def opening(row: RunRow, number: int, query: Query) -> list[page.Section]:
     shown: list[page.Section] = [("facts", ("html", facts(row, query)))]
     if row.resume:
         why = f"It failed: {row.why}\n" if row.why else ""
@@ -53,7 +54,7 @@ def opening(row: RunRow, query: Query) -> list[page.Section]:
         )
     along, values = curve(row)
     name = row.headline.name
-    drawn = plots.lines(name, "round", name, [(row.method, 0, along, values)])
+    drawn = plots.lines(name, "round", name, [(row.method, number, along, values)])
     return [*shown, ("headline", drawn) if values else ("headline", "No round has been evaluated yet.")]
 
 
@@ -115,8 +116,6 @@ def events(query: Query) -> Any:
 
 
 def configuration(row: RunRow) -> list[list[str]]:
-    from undrift.report.report import as_text
-
     known = [key for key in ("parts", *FIELDS) if row.options.get(key) is not None]
     return [["option", "value"], *[[key, as_text(row.options[key])] for key in known]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import Sequence
@@ -39,11 +40,22 @@ class Line:
 
 def sections(index: Index, study: Study, quick: bool = False) -> list[page.Section]:
     try:
-        finished = [row for row in read_rows(study.path).values() if "failed" not in row]
+        finished = rows_in(study.path, study.stamp)
         make = preset_sections if study.paper else comparison_sections
         return [("about", about(study)), *make(index, study, finished, quick)]
     except (BadRequest, RunFailed, OSError) as error:
         return [("about", f"This folder cannot be shown as a comparison: {error}.")]
+
+
+@functools.lru_cache(16)
+def rows_in(path: Path, stamp: Any) -> list[Row]:
+    """The rows of finished runs, read again when the stamp changed."""
+    return [row for row in read_rows(path).values() if "failed" not in row]
+
+
+@functools.lru_cache(16)
+def comparison_in(path: Path, stamp: Any) -> Comparison:
+    return read_comparison(path)
 
 
 def about(study: Study) -> str:
@@ -75,7 +87,7 @@ def cell(rows: Sequence[RunRow]) -> Any:
 
 
 def comparison_sections(index: Index, study: Study, finished: list[Row], quick: bool) -> list[page.Section]:
-    comparison = read_comparison(study.path)
+    comparison = comparison_in(study.path, study.stamp)
     rejected = {f"{study.key}/{name}" for name in comparison.rejected}
     kept = [row for row in study.runs if row.key not in rejected]
     labels = [entry.label for entry in comparison.entries]
