@@ -177,7 +177,7 @@ def rendered(sections: list[page.Section]) -> tuple[str, dict[str, str]]:
         title = html.escape(title)
         return f"<h3>{title}</h3><div class='plotly-graph-div' id='{name}-plot' data-title='{title}'></div>"
 
-    return "\n".join(page.element(*section, draw=place) for section in sections), figures
+    return "\n".join(page.element(*page.headed(section), place) for section in sections), figures
 
 
 def as_json(title: str, shown: dict[str, Any]) -> str:

@@ -193,6 +193,6 @@ def axis_values(query: Query, x: str) -> dict[int, float]:
     if x == "seconds":
         return dict(zip([round for round, _ in rounds], accumulate(seconds or 0.0 for _, seconds in rounds)))
     for text in BYTES:
-        if found := dict(query(text)):
-            return dict(zip(sorted(found), accumulate(found[round] or 0.0 for round in sorted(found))))
+        if found := sorted(query(text)):
+            return dict(zip([round for round, _ in found], accumulate(sent or 0.0 for _, sent in found)))
     return {}

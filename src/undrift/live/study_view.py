@@ -145,8 +145,8 @@ def intervals(index: Index, rows: list[Row], found: Conclusion, comparison: Comp
         for (first, second), verdict in early.pairs.items():
             if leader in (first, second) and verdict.seeds == count and abs(verdict.low) < float("inf"):
                 sign, other = (1, second) if first == leader else (-1, first)
-                ends = sorted((sign * POINTS * verdict.low, sign * POINTS * verdict.high))
-                steps.setdefault(other, []).append((count, sign * POINTS * verdict.mean, *ends))
+                low, high = sorted((sign * POINTS * verdict.low, sign * POINTS * verdict.high))
+                steps.setdefault(other, []).append((count, sign * POINTS * verdict.mean, low, high))
     return [(f"{leader} − {other}", index.number(other), values) for other, values in steps.items()]
 
 

@@ -53,6 +53,11 @@ def element(name: str, content: Any, heading: str = "", draw: Draw | None = None
     return f"<section id='{name}'>{head}{inside(name, content, draw)}</section>"
 
 
+def headed(section: Section) -> tuple[str, Any, str]:
+    """(id, content, heading): the heading is empty where there is none."""
+    return section[0], section[1], section[2] if len(section) > 2 else ""
+
+
 def inside(name: str, content: Any, draw: Draw | None = None) -> str:
     if hasattr(content, "to_html"):
         return (draw or drawn_here)(name, content)
@@ -65,7 +70,7 @@ def inside(name: str, content: Any, draw: Draw | None = None) -> str:
     if isinstance(content, str):
         return f"<p class='note'>{'<br>'.join(html.escape(line) for line in content.splitlines())}</p>"
     if isinstance(content, list) and content and isinstance(content[0], tuple):
-        return "\n".join(element(*section, draw=draw) for section in content)
+        return "\n".join(element(*headed(section), draw) for section in content)
     return table(content.rows, content.keys) if isinstance(content, Table) else table(content)
 
 
