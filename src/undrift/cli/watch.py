@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +45,24 @@ def watch(
         if not place.is_dir() and folders:
             raise BadRequest(f"there is no folder {place}; name one that has runs, or will have")
     serve(places, host, number, token, not no_browser, lambda line: typer.echo(line, err=True))
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Show a folder in a process beside this one, so that it does not slow the work here. On a terminal the page stays
+    until Ctrl-C."""
+    require_live()
+    program = [sys.executable, "-c", "from undrift.cli import main; main()", "watch", str(folder)]
+    process = subprocess.Popen(program)
+    try:
+        yield
+        if sys.stderr.isatty():
+            typer.echo("the live page stays; Ctrl-C ends it", err=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def require_live() -> None:

@@ -93,8 +93,8 @@ class Index:
         return self.numbers.setdefault(method, len(self.numbers))
 
     def folders(self) -> Iterator[Found]:
-        for name, root in self.roots.items():
-            yield from walk(name, root, 0)
+        for name, root in self.roots.items():  # a plain folder may become a comparison while it is watched
+            yield from walk(name or (root.resolve().name if is_one(root) else ""), root, 0)
 
 
 def walk(key: str, path: Path, depth: int) -> Iterator[Found]:
@@ -108,7 +108,7 @@ def walk(key: str, path: Path, depth: int) -> Iterator[Found]:
     if {"run.toml", "run.sqlite"} & names:
         yield Found(key, path, False)
         return
-    if set(STUDY_FILES) & names and key:
+    if set(STUDY_FILES) & names:
         yield Found(key, path, True)
     if depth < DEEPEST:
         for name, is_folder in listed:
