@@ -95,11 +95,11 @@ def sites_table(
         site, number = report["site"], report["number"]
         state = site_state(site, last.get(site, ""), awaited)
         said = query("SELECT round, kind, detail FROM events WHERE client = ? ORDER BY rowid DESC LIMIT 1", (number,))
-        sentence = f"round {said[0][0] + 1}: {said[0][1]}: {said[0][2]}" if said else "—"
+        sentence = f"round {said[0][0]}: {said[0][1]}: {said[0][2]}" if said else "—"
         lines.append([
             site if report["trains"] else f"{site} (evaluates)",
             ("html", f"<span class='state {CLASSES.get(state, 'failed')}'>{SIGNS[state]} {html.escape(state)}</span>"),
-            str(report["rounds_answered"]), "—" if report["last_round"] is None else str(report["last_round"] + 1),
+            str(report["rounds_answered"]), "—" if report["last_round"] is None else str(report["last_round"]),
             str(report["left_out"]), status.shown(report["mean_seconds"], ".1f"), status.shown(report["mean_bytes_up"], ",.0f"),
             *(status.percent(report["accuracy"][stage]) for stage in ("G", "L1", "L2")), sentence[:200],
         ])  # fmt: skip
@@ -151,11 +151,12 @@ def rest(row: RunRow, query: Query, names: Sequence[str]) -> list[page.Section]:
         shown.append(("times", times))
     events = query("SELECT round, client, kind, detail FROM events ORDER BY rowid DESC LIMIT ?", (EVENTS,))
     lines = [
-        [str(round + 1), "—" if client is None or client >= len(names) else names[client], kind, str(detail)[:300]]
+        [str(round), "—" if client is None or client >= len(names) else names[client], kind, str(detail)[:300]]
         for round, client, kind, detail in events
     ]
     table: Any = [["round", "site", "kind", "what happened"], *lines] if lines else "None."
+    numbered = ("numbered", "Rounds in the tables are numbered from 0, as in the log, the status and the record.")
     return [
         ("metrics", shown, "Metrics of the sites") if shown else ("metrics", "No site was evaluated yet."),
-        ("events", table, "Events"),
+        ("events", [("events-table", table), numbered], "Events"),
     ]

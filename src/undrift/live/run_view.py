@@ -109,10 +109,10 @@ def events(query: Query) -> Any:
     names = client_names(query)
     rows = query("SELECT round, client, kind, detail FROM events ORDER BY rowid DESC LIMIT ?", (EVENTS,))
     lines = [
-        [str(round + 1), "—" if client is None else names.short(client), kind, str(detail)[:300]]
+        [str(round), "—" if client is None else names.short(client), kind, str(detail)[:300]]
         for round, client, kind, detail in rows
     ]
-    return [["round", "client", "kind", "detail"], *lines] if lines else "None."
+    return [["round, from 0", "client", "kind", "detail"], *lines] if lines else "None."
 
 
 def configuration(row: RunRow) -> list[list[str]]:

@@ -63,10 +63,8 @@ def left_out(query: Query) -> list[list[str]]:
         NOT_FAILURES,
     )
     names = client_names(query)
-    lines = [
-        [names.short(c), kind, str(count), str(last + 1), str(detail)[:200]] for c, kind, count, last, detail in rows
-    ]
-    return [["left out", "why", "times", "last in round", "detail"], *lines] if lines else []
+    lines = [[names.short(c), kind, str(count), str(last), str(detail)[:200]] for c, kind, count, last, detail in rows]
+    return [["left out", "why", "times", "last in round, from 0", "detail"], *lines] if lines else []
 
 
 GRADIENTS = ("gradient_norm_squared", "sampling_gap", "cohort_gap", "alignment", "alignment_code")
