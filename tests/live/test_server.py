@@ -287,3 +287,17 @@ def test_the_server_does_not_import_torch(folder, server):
     server.events("page=run&id=good", 2)
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "libtorch" not in maps
+
+
+def test_samples_per_client_and_class_are_those_of_the_run(tmp_path, capsys):
+    arguments = ["--partition", "pathological(2)", "--clients", "5"]
+    assert command(["run", *arguments, "--rounds", "1", "--out", str(tmp_path / "a"), "--quiet"]) == 0
+    capsys.readouterr()
+    assert command(["data", "show", "digits", "pathological(2)", "--clients", "5", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["class_counts"]
+    with watching(str(tmp_path)) as server:
+        status, _, body = server.ask("/labels?id=a")
+        assert status == 200
+        (marks,) = json.loads(body)["data"]
+        assert len(marks["text"]) == sum(number > 0 for row in counts for number in row)
+        assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
