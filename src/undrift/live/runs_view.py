@@ -74,15 +74,15 @@ def state_cell(state: str, why: str = "") -> tuple[str, str]:
 
 
 def runs_table(rows: Sequence[RunRow], drawn: set[str]) -> Table:
-    head = ["draw", "run", "method", "data", "seed", "headline", "rounds", "left", "state"]
+    head = ["draw", "run", "state", "headline", "rounds", "left", "method", "data", "seed"]
     lines = []
     for row in rows:
         key = html.escape(row.key)
         box = f"<input type='checkbox' aria-label='draw {key}' data-select='{key}'{' checked' * (row.key in drawn)}>"
         lines.append([
-            ("html", box), ("html", f"<a href='{html.escape(link(row))}'>{key}</a>"), row.method, row.data, str(row.seed),
+            ("html", box), ("html", f"<a href='{html.escape(link(row))}'>{key}</a>"), state_cell(row.state, row.why),
             row.headline.shown(row.value), f"{row.done} of {row.rounds}", "—" if row.left is None else clock(row.left),
-            state_cell(row.state, row.why),
+            row.method, row.data, str(row.seed),
         ])  # fmt: skip
     return Table([head, *lines], [row.key for row in rows])
 
@@ -100,8 +100,8 @@ def filters(rows: Sequence[RunRow]) -> str:
     states = [f"{STATES[row.state]} {row.state}" for row in rows]
     return (
         "<div class='filters'><label>name <input type='search' id='filter-name' data-filter='1' size='14'></label>"
-        f"{choice('method', 2, [row.method for row in rows])}{choice('data', 3, [row.data for row in rows])}"
-        f"{choice('state', 8, states)}"
+        f"{choice('method', 6, [row.method for row in rows])}{choice('data', 7, [row.data for row in rows])}"
+        f"{choice('state', 2, states)}"
         "<button type='button' data-clear='yes'>draw none</button></div>"
     )
 

@@ -108,7 +108,9 @@ function themed(layout) {
     shapedefaults: { line: { color: ink } }, modebar: { bgcolor: 'rgba(0,0,0,0)', color: ink },
     updatemenudefaults: { bgcolor: raised, bordercolor: grid }, sliderdefaults: { bgcolor: raised, bordercolor: grid },
     scene: { xaxis: around, yaxis: around, zaxis: around } };
-  return { ...layout, template: { ...layout.template, layout: template } };
+  // Below a narrow figure the legend has a line per entry, and would cover the axis.
+  const legend = innerWidth < 600 && layout.legend ? { legend: { ...layout.legend, y: -0.35 } } : {};
+  return { ...layout, ...legend, template: { ...layout.template, layout: template } };
 }
 
 const drawnFigures = () => [...document.querySelectorAll('.plotly-graph-div.js-plotly-plot')];
