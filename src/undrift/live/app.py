@@ -5,12 +5,13 @@
     /labels?id=…                                    samples per client and class of a run
     /static/NAME                                    the scripts and the style
 
-An open page is made anew when its runs changed, but not more often than a fiftieth of a core allows.
+An open page is made anew when its runs changed, but not more often than a small share of a core allows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import json
 import time
@@ -31,11 +32,8 @@ from undrift.live.guard import sentence
 from undrift.live.index import Index
 from undrift.report import page
 
-EVERY, SHARE, ALIVE = (
-    0.5,
-    50,
-    15.0,
-)  # seconds between looks; 1 / share of a core for one page; seconds between signs of life
+EVERY, ALIVE = 0.5, 15.0  # seconds between looks, and between signs of life
+SHARE = 80  # an open page, and the looking, may each take 1 / 80 of a core
 KEYS = (
     ("j, k", "next, previous row"), ("Enter", "open the row"), ("x", "draw the row, or not"), ("/", "filter by name"),
     ("u", "back to all runs"), ("t", "dark or light"), ("?", "this list"),
@@ -183,6 +181,10 @@ def rendered(sections: list[page.Section]) -> tuple[str, dict[str, str]]:
 def as_json(title: str, shown: dict[str, Any]) -> str:
     from plotly.io.json import to_json_plotly
 
+    with contextlib.suppress(
+        TypeError, ValueError
+    ):  # arrays, and numbers that are not finite: plotly's encoder knows them
+        return json.dumps({"title": title, **shown}, allow_nan=False)
     return str(to_json_plotly({"title": title, "data": shown["data"], "layout": shown["layout"]}, engine="json"))
 
 

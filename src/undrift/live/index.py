@@ -52,6 +52,7 @@ class Index:
         self.version = 0
         self.stamps: dict[str, Stamp] = {}
         self.numbers: dict[str, int] = {}  # of the methods, in the order in which they were first seen: their colours
+        self.curves: dict[tuple[str, str], tuple[Stamp, tuple[list[float], list[float]]]] = {}  # by run and axis
         self.lock = threading.Lock()
 
     def poll(self) -> bool:
@@ -74,6 +75,7 @@ class Index:
             for row in runs.values():
                 if row.method not in self.numbers:
                     self.numbers[row.method] = len(self.numbers)
+            self.curves = {place: kept for place, kept in self.curves.items() if place[0] in runs}
             self.version += different
             return different
 

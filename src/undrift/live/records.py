@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import shlex
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -99,19 +101,26 @@ def opened(path: Path) -> Iterator[Query]:
         yield query
 
 
+@functools.lru_cache(1024)
+def table_of(path: Path, changed: int) -> dict[str, Any]:
+    """A run.toml whose needed values are of their types. `changed`: when it was written; another time reads it again."""
+    table = read_toml(path)
+    check(Options, {name: table[name] for name in NEEDED if name in table}, "run.toml")
+    return table
+
+
 def read_run(key: str, path: Path, running: bool) -> RunRow:
     """The row of a run folder, whole or not."""
     try:
         refuse_links(path)
         if not (path / "run.toml").exists():
             return RunRow(key, path, "starting" if running else "broken", "it has no run.toml: it is half-written")
-        table = read_toml(path / "run.toml")
+        table = table_of(path / "run.toml", os.stat(path / "run.toml").st_mtime_ns)
         if missing := [name for name in NEEDED if name not in table]:
             return RunRow(key, path, "broken", f"run.toml has no key {missing[0]}")
-        options = check(Options, {name: table[name] for name in NEEDED}, "run.toml")
         known = RunRow(
-            key, path, "starting" if running else "stopped", "", str(options["method"]), str(options["data"]),
-            int(table.get("seed") or 0), int(options["rounds"]), deployment=isinstance(table.get("deploy"), dict),
+            key, path, "starting" if running else "stopped", "", str(table["method"]), str(table["data"]),
+            int(table.get("seed") or 0), int(table["rounds"]), deployment=isinstance(table.get("deploy"), dict),
             options=table,
         )  # fmt: skip
         if not (path / "run.sqlite").exists():

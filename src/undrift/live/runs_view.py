@@ -160,12 +160,20 @@ def named_curves(index: Index, rows: Sequence[RunRow], x: str) -> tuple[list[Any
     curves, without = [], []
     for row in rows:
         name = row.method if counted[row.method] == 1 else f"{row.method} ({row.key.rpartition('/')[2]})"
-        along, values = curve(row, x)
+        along, values = kept_curve(index, row, x)
         if values:
             curves.append((name, index.number(row.method), along, values))
         elif row.done:
             without.append(name)
     return curves, without
+
+
+def kept_curve(index: Index, row: RunRow, x: str) -> tuple[list[float], list[float]]:
+    """The curve of a run, read again when the run changed."""
+    stamp, place = index.stamp(row.key), (row.key, x)
+    if place not in index.curves or index.curves[place][0] != stamp:
+        index.curves[place] = stamp, curve(row, x)
+    return index.curves[place][1]
 
 
 def curve(row: RunRow, x: str = "rounds") -> tuple[list[float], list[float]]:

@@ -59,7 +59,7 @@ def headed(section: Section) -> tuple[str, Any, str]:
 
 
 def inside(name: str, content: Any, draw: Draw | None = None) -> str:
-    if hasattr(content, "to_html"):
+    if hasattr(content, "to_dict"):
         return (draw or drawn_here)(name, content)
     if isinstance(content, tuple) and content[0] == "html":
         return content[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,19 +38,30 @@ STAGES = {
 }
 
 
+def layout(title: str, x: str, y: str) -> dict[str, Any]:
+    """The layout of every figure."""
+    return {
+        "title": {"text": title, "x": 0.02, "font": {"size": 15}}, "template": TEMPLATE,
+        "margin": {"l": 56, "r": 16, "t": 48, "b": 44}, "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}},
+        "legend": {"orientation": "h", "y": -0.2}, "height": 380,
+    }  # fmt: skip
+
+
 def figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
-    layout = go.Layout(
-        title={"text": title, "x": 0.02, "font": {"size": 15}},
-        template=TEMPLATE,
-        margin={"l": 56, "r": 16, "t": 48, "b": 44},
-        xaxis={"title": x},
-        yaxis={"title": y},
-        legend={"orientation": "h", "y": -0.2},
-        height=380,
-    )
-    return go.Figure(layout=layout)
+    return go.Figure(layout=go.Layout(layout(title, x, y)))
+
+
+@dataclass(frozen=True)
+class PlainFigure:
+    """A figure that plotly does not check. Checking costs a millisecond per line, and the live page draws again and again."""
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"data": [dict(line) for line in self.data], "layout": dict(self.layout)}
 
 
 def line_mode(points: Sized) -> str:
@@ -62,12 +74,18 @@ def style(number: int) -> dict[str, str]:
     return {"color": COLOURS[number % len(COLOURS)], "dash": DASHES[number % len(DASHES)]}
 
 
-def lines(title: str, x: str, y: str, curves: Sequence[tuple[str, int, Sequence[float], Sequence[float]]]) -> Any:
+def lines(
+    title: str, x: str, y: str, curves: Sequence[tuple[str, int, Sequence[float], Sequence[float]]]
+) -> PlainFigure:
     """Curves of runs: (name, number of the method, x, y) of each."""
-    fig = figure(title, x, y)
-    for name, number, along, values in curves:
-        fig.add_scatter(x=list(along), y=list(values), name=name, mode=line_mode(along), line=style(number))
-    return fig
+    drawn = [
+        {
+            "type": "scatter", "x": list(along), "y": list(values), "name": name, "mode": line_mode(along),
+            "line": style(number),
+        }
+        for name, number, along, values in curves
+    ]  # fmt: skip
+    return PlainFigure(drawn, layout(title, x, y))
 
 
 class Labelled(Protocol):
