@@ -20,7 +20,7 @@ from undrift.live.index import Index
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
-WIDTH, HEIGHT = 1000, 1100
+WIDTH, HEIGHT = 1180, {"runs": 1500, "comparison": 1500, "run": 1300, "deployment": 1100}
 DRAWN = (
     "[...document.querySelectorAll('.plotly-graph-div')].filter(d => !d.closest('details:not([open])'))"
     ".every(d => d.classList.contains('js-plotly-plot')) && !!document.querySelector('.js-plotly-plot')"
@@ -63,7 +63,11 @@ def main(folder: Path) -> None:
             chrome.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
             for name, path in pages.items():
                 chrome.ask(
-                    "Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False
+                    "Emulation.setDeviceMetricsOverride",
+                    width=WIDTH,
+                    height=HEIGHT[name],
+                    deviceScaleFactor=1,
+                    mobile=False,
                 )
                 chrome.open(f"http://127.0.0.1:{server.port}{path}")
                 assert chrome.until(DRAWN), path
@@ -72,7 +76,7 @@ def main(folder: Path) -> None:
                 assert chrome.errors == []
                 picture = base64.b64decode(chrome.ask("Page.captureScreenshot", format="png")["data"])
                 place = HERE / f"watch-{name}-{theme}.png"
-                Image.open(io.BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(
+                Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
                     place, optimize=True
                 )
                 print(f"wrote docs/{place.name}: {place.stat().st_size // 1024} KB")

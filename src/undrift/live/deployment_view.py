@@ -49,14 +49,15 @@ def sections(row: RunRow, quick: bool = False) -> list[page.Section]:
 
 def facts(row: RunRow, table: dict[str, Any], awaited: dict[str, Any] | None, count: int) -> str:
     quorum = table.get("quorum", 0.5)
-    needed = f"{100 * quorum:.0f} % of a round's sites" if isinstance(quorum, float) else f"{quorum} of {count} sites"
+    needed = f"{100 * quorum:.0f} %" if isinstance(quorum, float) else f"{quorum} of {count}"
+    deadline = float(table.get("deadline", 600.0))
     running = awaited is not None
     boxes = [
         (f"{STATES['running']} running" if running else f"{STATES[row.state]} {row.state}", "server"),
         (row.headline.shown(row.value), row.headline.name),
         (f"{row.done} of {row.rounds}", "rounds"),
-        (needed, "quorum"),
-        (clock(float(table.get("deadline", 600.0))), "deadline of a round"),
+        (needed, "quorum of a round's sites"),
+        (clock(deadline) if deadline >= 10 else f"{deadline:g} s", "deadline of a round"),
         (waiting(awaited), "awaited now"),
     ]
     inside = "".join(
@@ -79,6 +80,7 @@ def sites_table(
     head = [
         "site",
         "state",
+        "last sentence",
         "replies",
         "last round",
         "left out",
@@ -87,7 +89,6 @@ def sites_table(
         "G",
         "L1",
         "L2",
-        "last sentence",
     ]
     last = dict(last_replies(path))
     lines = []
@@ -99,9 +100,9 @@ def sites_table(
         lines.append([
             site if report["trains"] else f"{site} (evaluates)",
             ("html", f"<span class='state {CLASSES.get(state, 'failed')}'>{SIGNS[state]} {html.escape(state)}</span>"),
-            str(report["rounds_answered"]), "—" if report["last_round"] is None else str(report["last_round"]),
+            sentence[:200], str(report["rounds_answered"]), "—" if report["last_round"] is None else str(report["last_round"]),
             str(report["left_out"]), status.shown(report["mean_seconds"], ".1f"), status.shown(report["mean_bytes_up"], ",.0f"),
-            *(status.percent(report["accuracy"][stage]) for stage in ("G", "L1", "L2")), sentence[:200],
+            *(status.percent(report["accuracy"][stage]) for stage in ("G", "L1", "L2")),
         ])  # fmt: skip
     return Table([head, *lines], list(names))
 

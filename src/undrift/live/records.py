@@ -118,9 +118,11 @@ def read_run(key: str, path: Path, running: bool) -> RunRow:
         table = table_of(path / "run.toml", os.stat(path / "run.toml").st_mtime_ns)
         if missing := [name for name in NEEDED if name not in table]:
             return RunRow(key, path, "broken", f"run.toml has no key {missing[0]}")
+        deployment = isinstance(table.get("deploy"), dict)
+        data = "sites" if deployment else str(table["data"])
         known = RunRow(
-            key, path, "starting" if running else "stopped", "", str(table["method"]), str(table["data"]),
-            int(table.get("seed") or 0), int(table["rounds"]), deployment=isinstance(table.get("deploy"), dict),
+            key, path, "starting" if running else "stopped", "", str(table["method"]), data,
+            int(table.get("seed") or 0), int(table["rounds"]), deployment=deployment,
             options=table,
         )  # fmt: skip
         if not (path / "run.sqlite").exists():

@@ -122,4 +122,4 @@ def has_display() -> bool:
 
 
 def title_of(folders: Sequence[Path]) -> str:
-    return f"Runs in {', '.join(str(folder) for folder in folders)}"
+    return f"Runs in {', '.join(folder.name or folder.resolve().name for folder in folders)}"
