@@ -40,7 +40,7 @@ def sections(row: RunRow, quick: bool = False) -> list[page.Section]:
         with opened(row.path) as query:
             first: list[page.Section] = [
                 ("facts", ("html", facts(row, table, awaited, len(training)))),
-                ("sites", sites_table(row.path, query, names, training, awaited), "Sites"),
+                ("sites", sites_table(row, query, names, training, awaited), "Sites"),
             ]
             return first if quick else [*first, *rest(row, query, names)]
     except (OSError, sqlite3.Error, *UNREADABLE, BadRequest) as error:
@@ -75,7 +75,7 @@ def waiting(awaited: dict[str, Any] | None) -> str:
 
 
 def sites_table(
-    path: Path, query: Query, names: Sequence[str], training: Sequence[str], awaited: dict[str, Any] | None
+    row: RunRow, query: Query, names: Sequence[str], training: Sequence[str], awaited: dict[str, Any] | None
 ) -> Table:
     head = [
         "site",
@@ -90,9 +90,10 @@ def sites_table(
         "L1",
         "L2",
     ]
+    path, headline = row.path, row.headline.of
     last = dict(last_replies(path))
     lines = []
-    for report in status.site_reports(path, names, training):
+    for report in status.site_reports(path, names, training, headline):
         site, number = report["site"], report["number"]
         state = site_state(site, last.get(site, ""), awaited)
         said = query("SELECT round, kind, detail FROM events WHERE client = ? ORDER BY rowid DESC LIMIT 1", (number,))
@@ -102,7 +103,7 @@ def sites_table(
             ("html", f"<span class='state {CLASSES.get(state, 'failed')}'>{SIGNS[state]} {html.escape(state)}</span>"),
             sentence[:200], str(report["rounds_answered"]), "—" if report["last_round"] is None else str(report["last_round"]),
             str(report["left_out"]), status.shown(report["mean_seconds"], ".1f"), status.shown(report["mean_bytes_up"], ",.0f"),
-            *(status.percent(report["accuracy"][stage]) for stage in ("G", "L1", "L2")),
+            *(headline.show(report["headline"][stage]) for stage in ("G", "L1", "L2")),
         ])  # fmt: skip
     return Table([head, *lines], list(names))
 

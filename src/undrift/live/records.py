@@ -14,10 +14,11 @@ from typing import Any
 
 from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
+from undrift.core.headline import ACCURACY, Headline
 from undrift.core.schema import check
 from undrift.experiment.options import Options
 from undrift.store.own_files import refuse_links
-from undrift.store.record import UNREADABLE, read_only_connection
+from undrift.store.record import UNREADABLE, headline_of, read_only_connection
 
 STATES = {"running": "▶", "finished": "✓", "stopped": "■", "failed": "✗", "starting": "…", "broken": "!"}
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -31,19 +32,23 @@ FAILED = "SELECT detail FROM events WHERE kind = 'failed' AND round >= (SELECT C
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The metric that a run is ranked by: where it is recorded, and how it is shown."""
+class HeadlineAt:
+    """The metric that a run is ranked by, and the stage and data that it is read from."""
 
+    of: Headline = ACCURACY
     stage: str = "G"
     data: str = "global"
-    metric: str = "accuracy"
+
+    @property
+    def metric(self) -> str:
+        return self.of.name
 
     @property
     def name(self) -> str:
         return f"{self.stage} {self.metric}"
 
     def shown(self, value: float | None) -> str:
-        return "—" if value is None else f"{100 * value:.2f}"
+        return self.of.show(value)
 
     def last(self, query: Query) -> float | None:
         rows = query(
@@ -54,12 +59,13 @@ class Headline:
         return None if rows[0][0] is None else float(rows[0][0])
 
 
-def headline_of(query: Query) -> Headline:
-    """The headline of a run: the global model's accuracy, or that of the clients' models where there is no global one."""
-    whole = Headline()
-    found = {(stage, data) for stage, data in query("SELECT DISTINCT stage, data FROM metrics WHERE metric='accuracy'")}
-    others = (Headline("L1", "own"), Headline("L2", "own"))
-    return next((one for one in (whole, *others) if (one.stage, one.data) in found), whole)
+def headline_at(query: Query) -> HeadlineAt:
+    """The headline of a run: the global model's, or that of the clients' models where there is no global one."""
+    headline = headline_of(query)
+    found = set(query("SELECT DISTINCT stage, data FROM metrics WHERE metric=?", (headline.name,)))
+    places = (("G", "global"), ("L1", "own"), ("L2", "own"))
+    stage, data = next((place for place in places if place in found), places[0])
+    return HeadlineAt(headline, stage, data)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class RunRow:
     rounds: int = 0
     done: int = 0
     value: float | None = None
-    headline: Headline = field(default_factory=Headline)
+    headline: HeadlineAt = field(default_factory=HeadlineAt)
     seconds: float = 0.0
     left: float | None = None
     deployment: bool = False
@@ -137,7 +143,7 @@ def read_run(key: str, path: Path, running: bool) -> RunRow:
 
 def with_progress(row: RunRow, query: Query, running: bool) -> RunRow:
     ((done, seconds, each, model_at),) = query(PROGRESS)
-    headline = headline_of(query)
+    headline = headline_at(query)
     failed = query(FAILED)
     finished = done >= row.rounds or (model_at is not None and model_at >= done > 0)
     state = "running" if running else "finished" if finished else "failed" if failed else "stopped"

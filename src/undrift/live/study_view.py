@@ -18,7 +18,7 @@ from undrift.live.runs_view import link, study_state
 from undrift.report import page, plots
 from undrift.report.page import Table
 from undrift.study.comparison import Comparison, read_comparison, safe
-from undrift.study.conclusion import POINTS, Conclusion, by_rank
+from undrift.study.conclusion import Conclusion, by_rank
 from undrift.study.standings import Row, results_table
 from undrift.study.tasks import read_rows
 from undrift.study.verdict import shown
@@ -123,14 +123,16 @@ def decided(index: Index, rows: list[Row], comparison: Comparison) -> list[page.
             ("conclusion", "Nothing is decided yet: fewer than two methods have a finished run.", "What is decided")
         ]
     found = by_rank(rows, looks=comparison.looks)
-    pairs = [["pair", f"{found.name}, difference in points", "seeds", "verdict"]]
+    pairs = [["pair", f"{found.name}, difference{' in points' * found.headline.percent}", "seeds", "verdict"]]
     for (first, second), verdict in found.pairs.items():
         said = {"true": f"decided: {first} is ahead", "false": f"decided: {second} is ahead", "open": "open"}
-        pairs.append([f"{first} − {second}", shown(verdict, 2, POINTS), str(verdict.seeds), said[verdict.outcome]])
+        pairs.append(
+            [f"{first} − {second}", shown(verdict, 2, found.headline.factor), str(verdict.seeds), said[verdict.outcome]]
+        )
     steps = intervals(index, rows, found, comparison)
     return [
         ("conclusion", found.sentence, "What is decided"),
-        *([("shrinking", plots.shrinking(steps))] if steps else []),
+        *([("shrinking", plots.shrinking(steps, found.headline.percent))] if steps else []),
         ("pairs", Table(pairs, [line[0] for line in pairs[1:]])),
         ("results", results_table(rows), "Finished runs"),
     ]
@@ -139,14 +141,15 @@ def decided(index: Index, rows: list[Row], comparison: Comparison) -> list[page.
 def intervals(index: Index, rows: list[Row], found: Conclusion, comparison: Comparison) -> list[Any]:
     """The leading method against each other one, after two seeds, three, …"""
     leader, seeds = found.methods[0], sorted({row["seed"] for row in rows})
+    factor = found.headline.factor
     steps: dict[str, list[tuple[int, float, float, float]]] = {}
     for count in range(2, len(seeds) + 1):
         early = by_rank([row for row in rows if row["seed"] in seeds[:count]], found.name, comparison.looks)
         for (first, second), verdict in early.pairs.items():
             if leader in (first, second) and verdict.seeds == count and abs(verdict.low) < float("inf"):
                 sign, other = (1, second) if first == leader else (-1, first)
-                low, high = sorted((sign * POINTS * verdict.low, sign * POINTS * verdict.high))
-                steps.setdefault(other, []).append((count, sign * POINTS * verdict.mean, low, high))
+                low, high = sorted((sign * factor * verdict.low, sign * factor * verdict.high))
+                steps.setdefault(other, []).append((count, sign * factor * verdict.mean, low, high))
     return [(f"{leader} − {other}", index.number(other), values) for other, values in steps.items()]
 
 
@@ -176,7 +179,13 @@ def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool
     for place, column in enumerate(columns):
         curves = [Line(line, row.path) for line in lines for row in runs.get(name[line, column], []) if row.done]
         if curves:
-            shown.append((f"curves-{place}", plots.bands(curves, "accuracy", ("G", "global"), numbers), column))
+            shown.append(
+                (
+                    f"curves-{place}",
+                    plots.bands(curves, study.runs[0].headline.metric, ("G", "global"), numbers),
+                    column,
+                )
+            )
     if quick:
         return shown
     rows = [with_values(preset, row) for row in finished]

@@ -240,9 +240,12 @@ def round_times(query: Query) -> Any:
     return fig
 
 
-def shrinking(differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]]) -> Any:
+def shrinking(
+    differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]], percent: bool = True
+) -> Any:
     """Paired differences with their intervals as seeds are added: (name, number of the method, (seeds, mean, low, high) …)."""
-    fig = figure("difference to the leading method, in points, with its interval", "seeds", "points")
+    points = ", in points" * percent
+    fig = figure(f"difference to the leading method{points}, with its interval", "seeds", "difference")
     for place, (name, number, steps) in enumerate(differences):
         x = [seeds + 0.06 * (place - (len(differences) - 1) / 2) for seeds, *_ in steps]  # side by side
         fig.add_scatter(
