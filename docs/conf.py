@@ -37,6 +37,7 @@ CONTENTS = {
         "tasks",
         "evaluation",
         "comparing",
+        "watch",
         "methods",
         "adapters",
         "privacy",

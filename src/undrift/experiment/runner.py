@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
+import sqlite3
 from typing import Any
 
 import safetensors.torch
 import torch
 
 from undrift.core.determinism import one_thread
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.faulty import Faulty
 from undrift.engine.spawn import Worker
 from undrift.experiment import kept_code
@@ -99,9 +101,22 @@ def execute(
     callback = tracked(callback, setup.options.track, store.folder, settings, server_state is not None)
     try:
         return execute_rounds(setup, store, callback, server_state, started)
+    except Exception as error:
+        note_failure(store, error)
+        raise
     finally:
         if isinstance(callback, Tracked):
             callback.close()
+
+
+def note_failure(store: RunStore, error: Exception) -> None:
+    """Keep why a run failed, under the round that it failed in, so that the live page tells it from a stopped one. A
+    resume computes the round again, and the event is gone."""
+    if isinstance(error, BadRequest):
+        return
+    with contextlib.suppress(RunFailed, sqlite3.Error, OSError):  # a full disk is a failure too
+        done = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+        store.record.event(done, None, "failed", (str(error) or type(error).__name__).splitlines()[0])
 
 
 def execute_rounds(
