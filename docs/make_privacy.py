@@ -138,7 +138,8 @@ def concluded(found: dict[float | None, Any]) -> str:
         which = [shown(asked) for asked, verdict in found.items() if verdict.outcome == outcome]
         if which:
             parts.append(f"at ε = {listed(which)} the noise {said}")
-    return f"{'; '.join(parts)[:1].upper()}{'; '.join(parts)[1:]} (95 % intervals of the paired differences, corrected for {len(found)} values of ε)."
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]} (95 % intervals of the paired differences, corrected for {len(found)} values of ε)."
 
 
 def rendered(text: str) -> str:
