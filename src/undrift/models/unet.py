@@ -35,7 +35,7 @@ class Unet(nn.Module):
         return logits
 
 
-def unet(shape: Shape, classes: int, width: int = 16, depth: int = 2, norm: str = "group") -> nn.Module:
+def unet(shape: Shape, classes: int, width: int = 16, depth: int = 2, norm: str = "batch") -> nn.Module:
     """A small U-Net (Ronneberger, Fischer and Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation"):
     pairs of 3×3 convolutions, `depth` times halved and doubled, joined across. The norms and the padding that keeps the
     size are ours. 31,030,658 parameters with width 64, depth 4, no norm, one channel and two classes."""
