@@ -95,7 +95,8 @@ def cut(whole: Arrays, chosen: np.ndarray, pieces: int | None, length: int) -> A
             client[split].append(number)
     arrays: Arrays = {"classes": whole["alphabet"], "clients": whole["roles"][chosen]}
     for split in starts:
-        begin, lengths = np.array(starts[split], dtype=np.int64), np.array(stops[split]) - np.array(starts[split])
+        begin = np.array(starts[split], dtype=np.int64)
+        lengths = np.array(stops[split], dtype=np.int64) - begin
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         places = np.repeat(begin, lengths) + within

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from undrift import tasks
 from undrift.core.errors import BadRequest, unknown
 from undrift.data.cache import Arrays
 from undrift.data.dataset import DataSet, assembled
@@ -50,7 +49,7 @@ def table(
     x = np.stack([_feature(frame[column], column, name) for column in features], axis=1)
     groups = {kind: frame[column] for kind, column in (("client", client), ("domain", domain)) if column}
     tested = None if test is None else frame[test].astype(bool)
-    if task is not None and "labels" not in tasks.read(task).provides:
+    if task is not None and not has_labels(task):
         return _numbers_data_set(name, x, frame, labels, groups, tested, task)
     if len(labels) > 1:
         raise BadRequest(
@@ -128,12 +127,21 @@ def _numbers_data_set(
     y = np.stack(
         [_feature(frame[column], column, name, "; predict it as classes, or drop it") for column in labels], axis=1
     )
+    from undrift import tasks
+
     task = tasks.read(given)
     if task.name == "regression":
         y, center, scale = y[:, 0] if len(labels) == 1 else y, float(f"{y.mean():.6g}"), float(f"{y.std():.6g}")
         task = task.completed(tasks.regression(center=center, scale=scale if scale > 0 else 1.0))
     arrays = _split(name, x, y, np.array(list(labels)), groups, test)
     return assembled(name, with_moments(arrays), OWN, name, task=task)
+
+
+def has_labels(task: Any) -> bool:
+    """Whether a task predicts one class per sample."""
+    from undrift import tasks
+
+    return "labels" in tasks.read(task).provides
 
 
 def _split(
