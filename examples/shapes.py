@@ -28,11 +28,11 @@ def strip(pictures: np.ndarray) -> np.ndarray:
     return np.concatenate(list(framed), axis=1)
 
 
-def main(folder: Path, rounds: int = 12) -> None:
+def main(folder: Path, rounds: int = 30) -> None:
     federation = ud.federate("shapes(clients=20, pictures=50)", seed=0)
     result = ud.run(
         "fedavg", federation, model="unet(8)", rounds=rounds, cohort=0.5, epochs=2, batch=8, optimizer="adam", lr=0.01,
-        lr_decay=0.95, evaluate_every=rounds, out=False,
+        lr_decay=0.97, evaluate_every=rounds, out=False,
     )  # fmt: skip
     print(result.table())
     print(f"mean IoU {result.headline:.3f} on {len(federation.test_y)} test pictures of {federation.clients} artists")

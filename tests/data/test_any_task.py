@@ -71,16 +71,16 @@ def test_the_longest_roles_and_their_first_pieces(plays):
         load("shakespeare")
 
 
-def test_an_lstm_learns_the_plays(plays):
-    federation = ud.federate("shakespeare(length=4)")
+def test_an_lstm_learns_a_text_by_heart(tmp_path, monkeypatch):
+    speeches = ["abcd" * 10, "abcd" * 5]
+    (tmp_path / "shakespeare_roles.json").write_text(json.dumps({"Play": {"A": speeches, "B": speeches}}))
+    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
     result = ud.run(
-        "fedavg", federation, model="lstm(width=16)", rounds=20, cohort=1.0, optimizer="adam", lr=0.02, out=False
-    )
+        "fedavg", data="shakespeare(length=8)", model="lstm(width=16, layers=1)", rounds=25, cohort=1.0, optimizer="adam",
+        lr=0.05, batch=4, out=False,
+    )  # fmt: skip
     assert result.summary["headline"]["name"] == "token_accuracy"
-    first, last = result.rows(
-        "SELECT value FROM metrics WHERE stage='G' AND metric='loss' AND round IN (0, 19) ORDER BY round"
-    )
-    assert last[0] < 0.8 * first[0]
+    assert result.headline > 0.9  # a table of characters would do it
 
 
 @pytest.mark.data

@@ -46,15 +46,16 @@ def table(
             raise unknown(f"column of {name}", str(column), columns)
     if not features:
         raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
-    x = np.stack([_feature(frame[column], column, name) for column in features], axis=1)
-    groups = {kind: frame[column] for kind, column in (("client", client), ("domain", domain)) if column}
-    tested = None if test is None else frame[test].astype(bool)
-    if task is not None and not has_labels(task):
-        return _numbers_data_set(name, x, frame, labels, groups, tested, task)
-    if len(labels) > 1:
+    numbers = task is not None and not has_labels(task)
+    if len(labels) > 1 and not numbers:
         raise BadRequest(
             f"{name} has {len(labels)} columns to predict, {', '.join(labels)}; say what they mean: task regression or multilabel"
         )
+    x = np.stack([_feature(frame[column], column, name) for column in features], axis=1)
+    groups = {kind: frame[column] for kind, column in (("client", client), ("domain", domain)) if column}
+    tested = None if test is None else frame[test].astype(bool)
+    if numbers:
+        return _numbers_data_set(name, x, frame, labels, groups, tested, task)
     return _dataset(name, x, frame[labels[0]], labels[0], groups, tested, None)
 
 

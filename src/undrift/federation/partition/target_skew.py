@@ -38,13 +38,13 @@ class TargetSkew:
             raise BadRequest(
                 f"target_skew deals by the number to predict, and {task.name} has none; use {other}({self.alpha:g})"
             )
-        y, test_y = (np.asarray(one).reshape(len(one), -1) for one in (train[1], test[1]))
+        y, test_y = (np.asarray(one[:, None] if one.dim() == 1 else one) for one in (train[1], test[1]))
         if y.shape[1] != 1:
             raise BadRequest(
                 f"target_skew deals by one number per sample, and these data have {y.shape[1]}; use cluster_skew or iid"
             )
         cuts = np.unique(np.quantile(y[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1]))
-        return np.searchsorted(cuts, y[:, 0], "right"), np.searchsorted(cuts, test_y[:, 0], "right")
+        return np.searchsorted(cuts, y[:, 0]), np.searchsorted(cuts, test_y[:, 0])
 
     def __call__(
         self, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None = None
