@@ -81,4 +81,5 @@ if __name__ == "__main__":
     asked = [word for word in sys.argv[1:] if not word.startswith("-")]
     rows = kept() | {name: run(name, "--figures" in sys.argv) for name in asked}
     RESULTS.write_text("".join(json.dumps(rows[name], ensure_ascii=False) + "\n" for name in EXAMPLES if name in rows))
-    PAGE.write_text(rendered(PAGE.read_text()))
+    if set(rows) == set(EXAMPLES):
+        PAGE.write_text(rendered(PAGE.read_text()))

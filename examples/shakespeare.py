@@ -41,22 +41,18 @@ def written(model: torch.nn.Module, alphabet: tuple[str, ...], start: str, lengt
 
 def main(folder: Path, rounds: int) -> None:
     federation = ud.federate("shakespeare(roles=100, pieces=20)", seed=0)
-    print(
-        f"{federation.clients} roles, {len(federation.y.values):,} characters to train on, {federation.classes} different"
-    )
+    clients, size = federation.clients, len(federation.y.values)
+    print(f"{clients} roles, {size:,} characters to train on, {federation.classes} different")
     print(f"bigram table: token accuracy {bigram_accuracy(federation):.1%}")
     sections = []
     for method in METHODS:
         result = ud.run(method, federation, rounds=rounds, evaluate_every=rounds, out=False, seed=0, **OPTIONS)
-        print(
-            f"{method}: token accuracy {result.headline:.1%} after {rounds} rounds with {OPTIONS['cohort']} roles each"
-        )
+        accuracy, cohort = result.headline, OPTIONS["cohort"]
+        print(f"{method}: token accuracy {accuracy:.1%} after {rounds} rounds with {cohort} roles each")
         text = written(result.model, federation.labels, "My lord, ")
         sections.append(f"<h2>{method}</h2><pre>{html.escape(text)}</pre>")
     page = folder / "shakespeare.html"
-    page.write_text(
-        f"<!doctype html><meta charset='utf-8'><title>What the models write</title>{''.join(sections)}", "utf-8"
-    )
+    page.write_text(f"<!doctype html><meta charset='utf-8'><title>Models write</title>{''.join(sections)}", "utf-8")
     print(f"wrote {page.name}\n\n{text}")
 
 
