@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 import types
@@ -41,3 +42,12 @@ def test_the_task_has_twenty_lines(blocks):
 
 def test_the_page_has_every_task():
     assert all(f"`{name}" in PAGE.read_text() for name in TASKS)
+
+
+def test_what_the_examples_printed_is_rendered_and_not_typed():
+    spec = importlib.util.spec_from_file_location("make_tasks", PAGE.with_name("make_tasks.py"))
+    make_tasks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_tasks)
+    page = PAGE.read_text()
+    assert make_tasks.rendered(page) == page, "run .venv/bin/python docs/make_tasks.py"
+    assert "token accuracy" in page.partition("<!-- shakespeare -->")[2].partition("<!-- end")[0]

@@ -24,7 +24,7 @@ from undrift.experiment.setup import Setup
 TEMPLATES = Path(__file__).with_name("templates")
 SIMULATION_ONLY = (
     "noise", "domains", "faults", "validation", "unseen", "diagnose", "ood", "stop_at", "partition", "clients", "proxy",
-    "standardise",
+    "standardise", "target", "client_column",
 )  # fmt: skip
 
 

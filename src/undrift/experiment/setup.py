@@ -187,8 +187,7 @@ def build_federation(options: Options) -> Federation:
     return federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
-        standardise=options.standardise,
-        task=options.task, target=options.target, client_column=options.client_column,
+        task=options.task, standardise=options.standardise, target=options.target, client_column=options.client_column,
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def federate(
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
     clients = None if clients is None else int(clients)
     columns = {"target": target, "client_column": client_column}
-    source, record = load_data(data, test_share, seed, task, columns, standardise)
+    source, record = load_data(data, test_share, seed, standardise, task, columns)
     kind = source.as_task if task is None else asked_task(source, task)
     partition = default_partition(source, kind, client_column) if partition is None else partition
     spec = as_texts(data, partition, clients, noise, domains) | columns
@@ -155,7 +155,7 @@ def default_partition(source: Any, task: Task, client_column: str | None) -> str
 
 
 def load_data(
-    data: Any, test_share: float, seed: int, task: Any, columns: dict[str, str | None], standardise: Any
+    data: Any, test_share: float, seed: int, standardise: Any, task: Any, columns: dict[str, str | None]
 ) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets

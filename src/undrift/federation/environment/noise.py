@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from undrift.core import samples
 from undrift.core.errors import BadRequest
 from undrift.core.samples import Ragged
 from undrift.core.streams import numpy_stream
@@ -181,9 +182,7 @@ def _tokens_of(targets: Any, rows: np.ndarray) -> torch.Tensor:
         width = targets.shape[1]
         places = torch.from_numpy((rows[:, None] * width + np.arange(width)).reshape(-1))
         return places[targets.reshape(-1)[places] >= 0]
-    starts, stops = targets.offsets[:-1].numpy()[rows], targets.offsets[1:].numpy()[rows]
-    spans = [np.arange(start, stop) for start, stop in zip(starts, stops)]
-    return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *spans]))
+    return samples.places(targets, rows)
 
 
 symmetric, pair, constant, permute = Symmetric, Pair, Constant, Permute
