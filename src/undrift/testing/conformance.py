@@ -34,6 +34,7 @@ from undrift.store.server_state import ServerState
 from undrift.store.trees import dump
 from undrift.testing import QUICK, Broken, Outcome, Toy, run_parts, small_network, tiny
 from undrift.testing.company import check_company
+from undrift.testing.stacks import check_stacks
 from undrift.testing.watching import WatchedRound
 
 STREAMS = "use job.stream(purpose) or server.stream(purpose)"
@@ -61,6 +62,7 @@ def check(part: Part, **options: Any) -> None:
         small_clients(part, own)
     if len(refused) == 2:
         raise refused[0]
+    check_stacks(part, federation, settings)
     check_company(part, options)
 
 
