@@ -42,7 +42,7 @@ class lora:  # noqa: N801
         """The module with adapters. `head` is the layer that gives the output."""
         peft = imported()
         names = chosen(module, patterns(self.targets), head)
-        most = max(max(module.get_submodule(name).weight.shape[:2]) for name in names)  # type: ignore[union-attr,index]
+        most = max(max(module.get_submodule(name).weight.shape[:2]) for name in names)  # type: ignore[index]
         if self.rank > most:
             raise BadRequest(
                 f"lora has rank {self.rank}, and no target has more than {most} inputs or outputs; lower it"
