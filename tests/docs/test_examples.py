@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -10,15 +11,16 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+KEPT = Path(__file__).parents[2] / "docs" / "tasks.jsonl"
 
 
 @pytest.fixture
 def printed(tmp_path, monkeypatch, capsys):
     """Run an example as `python examples/NAME.py FOLDER` does, in a temporary folder, and return its output."""
 
-    def run(name: str) -> str:
+    def run(name: str, *more: str) -> str:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
+        monkeypatch.setattr(sys, "argv", [name, str(tmp_path), *more])
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
         return capsys.readouterr().out
 
@@ -114,3 +116,43 @@ def test_deploying(printed):
     )
     assert model == change == 4 * numbers  # float32: the model, and SCAFFOLD's change of the same length
     assert whole == header + model + change
+
+
+def test_diabetes(printed, tmp_path):
+    text = printed("diabetes")
+    ours, pooled = (
+        float(value) for value in re.findall(r"RMSE ([\d.]+) of the federation, ([\d.]+) of a ridge", text)[0]
+    )
+    assert ours <= 1.05 * pooled
+    assert column(text, "G")[0] == pytest.approx(ours, abs=0.01)
+    assert (tmp_path / "diabetes.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_shapes(printed, tmp_path):
+    assert float(re.findall(r"mean IoU ([\d.]+)", printed("shapes"))[0]) > 0.8
+    assert (tmp_path / "shapes.png").exists()
+
+
+@pytest.mark.data
+def test_shakespeare(printed, tmp_path):
+    """Two rounds show that it runs; what all rounds reach is in docs/tasks.jsonl."""
+    text = printed("shakespeare", "2")
+    assert float(re.findall(r"bigram table: token accuracy ([\d.]+)%", text)[0]) == 27.7
+    assert len(re.findall(r"^fed\S+: token accuracy ([\d.]+)% after 2 rounds", text, re.MULTILINE)) == 2
+    assert "My lord, " in text
+    assert (tmp_path / "shakespeare.html").stat().st_size > 500
+
+
+def test_the_kept_results_show_what_the_examples_promise():
+    kept = {row["example"]: row for row in map(json.loads, KEPT.read_text().splitlines())}
+    assert set(kept) == {"shakespeare", "diabetes", "shapes"}
+    assert all(row[key] for row in kept.values() for key in ("command", "machine", "date", "seeds", "printed"))
+    said = {name: "\n".join(row["printed"]) for name, row in kept.items()}
+    bigram, *methods = (float(value) for value in re.findall(r"token accuracy ([\d.]+)%", said["shakespeare"]))
+    assert int(re.findall(r"(\d+) roles", said["shakespeare"])[0]) >= 100
+    assert len(methods) == 2
+    assert min(methods) > bigram
+    ours, pooled = re.findall(r"RMSE ([\d.]+) of the federation, ([\d.]+) of", said["diabetes"])[0]
+    assert float(ours) <= 1.05 * float(pooled)
+    assert float(re.findall(r"mean IoU ([\d.]+)", said["shapes"])[0]) > 0.8

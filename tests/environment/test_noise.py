@@ -147,5 +147,5 @@ def test_before_collects_noise_at_clients_with_many_zeros():
 
 
 def test_public_names():
-    assert set(noise.__all__) == {"symmetric", "pair", "constant", "permute"}
+    assert set(noise.__all__) == {"symmetric", "pair", "constant", "permute", "gaussian", "replace_tokens"}
     assert noise.symmetric(0.2) == noise.symmetric(0.2, unit="sample", when="after")

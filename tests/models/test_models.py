@@ -47,10 +47,30 @@ def parameters(model):
         ("resnet18", COLOUR, 10, (), {"stem": "cifar"}, 11_173_962),
         ("resnet20", COLOUR, 10, (), {}, 272_474),
         ("resnet8-thin", COLOUR, 10, (), {}, 78_042),
+        # LEAF's 817,872 (80·8 + 4·256·(8 + 256 + 1) + 4·256·(256 + 256 + 1) + 256·80 + 80) and PyTorch's second biases
+        ("lstm", (80,), 80, (), {}, 817_872 + 2 * 4 * 256),
+        # FedOpt's network for Shakespeare, with 90 tokens, has 820,522
+        ("lstm", (80,), 90, (), {}, 820_522 + 2 * 4 * 256),
+        ("lstm", (5,), 7, (), {"embedding": 3, "width": 4, "layers": 1}, 7 * 3 + 16 * (3 + 4 + 2) + 7 * 5),
+        # tokens and places 64·(76 + 80), two blocks of 12·64² + 13·64, the last norm, the head without bias
+        ("gpt", (80,), 76, (), {}, 64 * 156 + 2 * (12 * 64**2 + 13 * 64) + 128 + 76 * 64),
+        ("gpt", (), 76, (), {"tied": True, "context": 80}, 64 * 156 + 2 * (12 * 64**2 + 13 * 64) + 128),
     ],
 )
 def test_parameter_counts(name, shape, classes, args, options, count):
     assert parameters(models.build(name, shape, classes, args, options)) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outputs", "options", "count"),
+    [
+        ("gpt", (1024,), 50_257, {"layers": 12, "width": 768, "heads": 12, "tied": True}, 124_439_808),  # GPT-2
+        ("unet", (1, 64, 64), 2, {"width": 64, "depth": 4, "norm": "none"}, 31_030_658),  # the first U-Net
+    ],
+)
+def test_published_counts_of_networks_that_are_too_large_to_build_here(name, shape, outputs, options, count):
+    with torch.device("meta"):
+        assert parameters(models.build(name, shape, outputs, (), options)) == count
 
 
 NORMED = ["lenet5-bn", "cnn3", "vgg9", "resnet8", "resnet8-thin", "resnet18", "resnet20", "resnet50", "mobilenetv2"]
@@ -97,7 +117,7 @@ def test_mlp_takes_norm_and_dropout():
     assert models.build("mlp", (13,), 2)(torch.randn(3, 13)).shape == (3, 2)
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", models.names("sample"))
 def test_the_head_is_the_last_layer_executed(name):
     shape = COLOUR
     model = models.build(name, shape, 5).eval()
@@ -113,7 +133,7 @@ def test_the_head_is_the_last_layer_executed(name):
     assert torch.equal(out, logits)
 
 
-@pytest.mark.parametrize("name", [name for name in models.names() if name not in WIDE | {"resnet20"}])
+@pytest.mark.parametrize("name", [name for name in models.names("sample") if name not in WIDE | {"resnet20"}])
 def test_fitting_models_build_and_the_others_are_refused(name):
     for side in range(1, 20):
         shape = (1, side, side)
@@ -125,6 +145,40 @@ def test_fitting_models_build_and_the_others_are_refused(name):
                 BadRequest, match=f"{name} does not fit samples of shape 1×{side}×{side}; these do: .*mlp"
             ):
                 models.build(name, shape, 3)
+
+
+@pytest.mark.parametrize("name", models.names("token"))
+def test_what_follows_a_token_does_not_change_its_logits(name):
+    """So padding at the end changes nothing, whatever its value."""
+    model = models.build(name, (11,), 9).eval()
+    x = torch.randint(0, 9, (3, 11))
+    cut = x.clone()
+    cut[:, 7:] = -1
+    with torch.no_grad():
+        logits, short, padded = model(x), model(x[:, :7]), model(cut)
+    assert logits.shape == (3, 11, 9)
+    assert torch.allclose(logits[:, :7], short, atol=1e-6)
+    assert torch.allclose(padded[:, :7], short, atol=1e-6)
+    assert not torch.allclose(logits[:, 7:], padded[:, 7:], atol=1e-6)
+    model(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 24), (1, 13, 21), (3, 4, 4)], ids=str)
+@pytest.mark.parametrize("norm", ["group", "batch", "none"])
+def test_unet_gives_logits_for_every_pixel_of_any_side(shape, norm):
+    model = models.build("unet", shape, 5, (), {"norm": norm, "width": 4})
+    logits = model(torch.randn(2, *shape))
+    assert logits.shape == (2, 5, *shape[1:])
+    logits.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_every_task_has_a_default_model():
+    assert models.default_for("any", (80,), "sequence") == "lstm"
+    assert models.default_for("any", (3, 24, 24), "segmentation") == "unet"
+    assert models.default_for("any", (10,), "regression") == "mlp"
+    assert models.default_for("any", (3, 24, 24), "multilabel") == "cnn"
 
 
 def test_lenet_on_digits_names_those_that_fit():
@@ -140,6 +194,11 @@ def test_lenet_on_digits_names_those_that_fit():
     ("name", "args", "options", "reason"),
     [
         ("lenet", (), {}, "unknown model 'lenet'; did you mean lenet5"),
+        ("gpt", (2, 64, 4), {}, "gpt does not fit samples of shape 1×28×28; these do: logistic, mlp"),
+        ("lstm", (), {}, "lstm does not fit samples of shape 1×28×28"),
+        ("unet", (), {"depth": 5}, "unet does not fit samples of shape 1×28×28"),
+        ("unet", (0,), {}, "width of unet must be a whole number of at least 1, not 0"),
+        ("unet", (), {"norm": "layer"}, "norm of unet must be batch or group or none"),
         ("lenet5", (), {"norm": "group"}, r"unexpected keyword argument 'norm'.*it takes activation"),
         ("lenet5", (), {"activation": "gelu"}, "activation of lenet5 must be relu or tanh"),
         ("logistic", (3,), {}, "it takes none"),

@@ -14,7 +14,7 @@ SHAPES = {
     "logistic": (1, 8, 8), "mlp": (1, 8, 8), "lenet5": GREY, "lenet5-bn": GREY, "cnn": GREY, "cnn-fedbss": GREY, "cnn3": GREY,
 }  # fmt: skip
 WIDE = ("resnet8", "resnet18", "resnet50", "vgg9", "mobilenetv2")  # seconds each
-ROUNDS = [pytest.param(name, marks=pytest.mark.slow if name in WIDE else ()) for name in models.names()]
+ROUNDS = [pytest.param(name, marks=pytest.mark.slow if name in WIDE else ()) for name in models.names("sample")]
 ROUNDS += ["mlp(8, norm=batch)", "resnet8-thin(norm=group)"]
 SIZES = (4, 6)  # weights 0.4 and 0.6
 

@@ -167,7 +167,7 @@ def test_bad_parameters_are_one_sentence(make, reason):
 def test_the_public_names_are_the_partitions():
     assert set(partition.__all__) == {
         "iid", "dirichlet", "pathological", "shards", "label_skew", "quantity_skew", "label_quantity_skew",
-        "lognormal", "natural", "by_domain", "resample", "class_counts",
+        "lognormal", "natural", "by_domain", "resample", "class_counts", "target_skew", "cluster_skew",
     }  # fmt: skip
     assert all(getattr(partition, name).__dataclass_params__.frozen for name in partition.__all__)
 

@@ -122,6 +122,10 @@ class Task:
             return f"returns an output of shape {tuple(output.shape)} for {len(y)} samples; return one row per sample"
         return ""
 
+    def completed(self, own: Task) -> Task:
+        """The same task for data that come with `own`: what is not said is taken from there."""
+        return self
+
     def with_outputs(self, outputs: int) -> Self:
         """The same task with the number of outputs that the data have."""
         return replace(self, outputs=outputs)

@@ -1,4 +1,4 @@
-"""`load`: a data set by its name, a user's .npz or a folder of images by its path."""
+"""`load`: a data set by its name, a user's .npz, .csv or a folder of images by its path."""
 
 from __future__ import annotations
 
@@ -9,16 +9,30 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.data import domains
 from undrift.data.cache import Arrays, cache_folder, cached
 from undrift.data.dataset import DataSet, assembled
 from undrift.data.decode import DIGITS, digits_set
+from undrift.data.embedded import embedded
 from undrift.data.entries import ENTRIES, RESEARCH, Entry
 from undrift.data.find import Files, locate, missing
-from undrift.data.own import own_folder, own_npz
+from undrift.data.own import own_csv, own_folder, own_npz, with_moments
 
 NO_FILES = Files((), ())
+IN_SKLEARN = "(in scikit-learn)"
+
+
+def _no_files(paths: list[Path]) -> Arrays:
+    raise NotImplementedError  # such data are made by `_made`
+
+
+def _table(columns: int, classes: tuple[str, ...], source: str, note: str, task: str = "classification") -> Entry:
+    return Entry(
+        (columns,), classes, (), (), "CC BY 4.0", f"{source} {IN_SKLEARN}", NO_FILES, _no_files, note, task=task
+    )
+
 
 # Data sets that are more than a few files to decode: `_read` assembles each of them.
 COMPOSED: dict[str, Entry] = {
@@ -37,12 +51,50 @@ COMPOSED: dict[str, Entry] = {
         lambda paths: domains.digits_domains(_arrays),
         "MNIST (7,000 + 2,000 of it), USPS, SVHN subset, MNIST-M subset, all 3×32×32",
     ),
+    "diabetes": _table(
+        10, ("progression",), "https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html",
+        "442 patients, the disease a year later; fixed split 354 + 88", "regression",
+    ),
+    "breast-cancer": _table(
+        30, ("malignant", "benign"), "https://archive.ics.uci.edu/dataset/17", "569 tumours, fixed stratified split",
+    ),
+    "wine": _table(
+        13, ("class_0", "class_1", "class_2"), "https://archive.ics.uci.edu/dataset/109",
+        "178 wines, fixed stratified split",
+    ),
+    "shapes": Entry(
+        (3, 24, 24), ("background", "circle", "square", "triangle"), (), (), "drawn by Undrift", "a seed", NO_FILES,
+        _no_files, "shapes(clients=20, pictures=50, side=24, targets=masks, seed=0): targets=labels is multilabel",
+        task="segmentation",
+    ),
+    "shakespeare": Entry(
+        (80,), None, (), (), "public domain", "the plays as JSON {play: {role: [speech, …]}}",
+        Files((".", "shakespeare"), ("shakespeare_roles.json",)), _no_files,
+        "shakespeare(roles=100, pieces=20, length=80): the next character; clients are the roles with two speeches or more",
+        task="sequence",
+    ),
 }  # fmt: skip
+EMBEDDED = ("digits", "diabetes", "breast-cancer", "wine", "shapes")
+MADE = ("diabetes", "breast-cancer", "wine", "shapes", "shakespeare")  # by `_made`
+WITH_OPTIONS = ("shapes", "shakespeare")
 
 
 def names() -> list[str]:
-    """The data sets known by name. The embedded one comes first."""
-    return ["digits", *ENTRIES, "domainnet", "digits-domains"]
+    """The data sets known by name. The embedded ones come first."""
+    return [*EMBEDDED, "shakespeare", *ENTRIES, "domainnet", "digits-domains"]
+
+
+def named(data: str) -> text.Call | None:
+    """What `shapes(clients=50)` or `digits` calls, None if it is not the name of a data set."""
+    word = data.partition("(")[0].strip()
+    if word not in names():
+        return None
+    call = text.parse(data) if "(" in data else text.Call(word)
+    if (call.args or call.options) and word not in WITH_OPTIONS:
+        raise BadRequest(
+            f"the data set {word} takes no options, not {data!r}; those that do are {', '.join(WITH_OPTIONS)}"
+        )
+    return call
 
 
 def about(name: str) -> Entry:
@@ -55,37 +107,74 @@ def about(name: str) -> Entry:
 def full_path(data: Any) -> Any:
     """The text of a user's own data with its whole path, so that it names the same files from every directory. Names of
     data sets, and objects, stay as they are."""
-    if not isinstance(data, (str, os.PathLike)) or str(data) in names() or str(data).startswith("object:"):
+    if not isinstance(data, (str, os.PathLike)) or str(data).startswith("object:") or named(str(data)):
         return data
     path = Path(data).expanduser()
-    return str(path.absolute()) if path.suffix == ".npz" or len(path.parts) > 1 or path.is_dir() else str(data)
+    return (
+        str(path.absolute()) if path.suffix in (".npz", ".csv") or len(path.parts) > 1 or path.is_dir() else str(data)
+    )
 
 
 def available(name: str) -> bool:
     """Whether the data set can be loaded without a download."""
     if name == "digits-domains":
         return all(available(source) for _, source, *_ in domains.DIGIT_DOMAINS)
-    return name == "digits" or locate(name, about(name).files) is not None
+    return name in EMBEDDED or locate(name, about(name).files) is not None
 
 
-def load(name: str, folder: Path | None = None, *, size: int | None = None, task: Any = None) -> DataSet:
+def load(
+    name: str,
+    folder: Path | None = None,
+    *,
+    size: int | None = None,
+    target: str | None = None,
+    client_column: str | None = None,
+    task: Any = None,
+) -> DataSet:
     """Load the data set of this name, or the user's own data from a path.
 
     `folder` is where its files are (no other place is searched then). `size` is the side to which images are resized.
-    It applies to image folders and DomainNet. `task` says what y of an .npz is, if it is no class.
+    It applies to image folders and DomainNet. `target` names the column of a .csv that is predicted (several are joined by
+    commas), `client_column` the one with the client of every row, `task` what the target means (classification).
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise BadRequest(f"size must be a whole number of pixels of at least 1, not {size!r}")
     folder = Path(folder) if folder is not None else None
-    if name in names():
-        entry = about(name)
-        return assembled(name, _read(name, folder, size), entry.licence, entry.source, entry.note)
     path = (folder / name) if folder is not None else Path(name).expanduser()
+    if path.suffix == ".csv":
+        return own_csv(path, target, client_column, task)
+    for option, value in (("target", target), ("client-column", client_column)):
+        if value is not None:
+            raise BadRequest(f"--{option} names a column of a .csv file, and the data are {name!r}; leave it out")
+    if call := named(name):
+        entry = about(call.name)
+        if call.name in MADE:
+            return _made(call, entry, folder)
+        return assembled(name, _read(name, folder, size), entry.licence, entry.source, entry.note)
     if path.suffix == ".npz":
         return own_npz(path, task)
     if path.is_dir() or len(path.parts) > 1:
         return own_folder(path, size)
     raise unknown("data set", name, names())
+
+
+def _made(call: text.Call, entry: Entry, folder: Path | None) -> DataSet:
+    """The data sets that are not classes of images: tables, drawings, texts."""
+    if call.name == "shapes":
+        from undrift.data.shapes import shapes
+
+        arrays, task = text.build("data set", call, {"shapes": shapes})
+        return assembled(call.name, with_moments(arrays), entry.licence, entry.source, entry.note, task)
+    if call.name == "shakespeare":
+        from undrift.data.plays import as_data_set, shakespeare
+
+        arrays, chosen = text.build("data set", call, {call.name: partial(shakespeare, _paths(call.name, folder))})
+        return as_data_set(arrays, entry.licence, entry.source, chosen or entry.note)
+    arrays = with_moments(embedded(call.name))
+    task = None
+    if entry.task == "regression":
+        task = f"regression(center={arrays['y_train'].mean():.6g}, scale={arrays['y_train'].std():.6g})"
+    return assembled(call.name, arrays, entry.licence, entry.source, entry.note, task)
 
 
 def _read(name: str, folder: Path | None, size: int | None) -> Arrays:

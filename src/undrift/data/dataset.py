@@ -152,7 +152,9 @@ def with_constants(source: DataSet, given: Any) -> DataSet:
     return replace(source, mean=next(wide), std=next(wide))
 
 
-def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "") -> DataSet:
+def assembled(
+    name: str, arrays: dict[str, np.ndarray], licence: str, source: str, note: str = "", task: Any = None
+) -> DataSet:
     """A data set from decoded arrays, which include the class names, mean and standard deviation."""
 
     def named(key: str) -> tuple[str, ...]:
@@ -176,6 +178,7 @@ def assembled(name: str, arrays: dict[str, np.ndarray], licence: str, source: st
         clients=named("clients"),
         client_train=arrays.get("client_train"),
         client_test=arrays.get("client_test"),
+        task=task,
     )
 
 

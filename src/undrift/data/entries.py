@@ -33,6 +33,7 @@ class Entry:
     read: Read
     note: str = ""
     download: Download | None = None
+    task: str = "classification"
 
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -34,8 +34,14 @@ class Files:
 
 
 def _spelled(folder: Path, name: str) -> Path | None:
-    """The file, plain or gzipped, with `-idx3-` or `.idx3-` in its name."""
-    for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx"), f"{name.replace('-idx', '.idx')}.gz"):
+    """The file, plain or compressed, with `-idx3-` or `.idx3-` in its name."""
+    for spelling in (
+        name,
+        f"{name}.gz",
+        f"{name}.xz",
+        name.replace("-idx", ".idx"),
+        f"{name.replace('-idx', '.idx')}.gz",
+    ):
         if (folder / spelling).is_file():
             return folder / spelling
     return None

@@ -1,4 +1,4 @@
-"""The user's own data: an .npz, or a folder of images.
+"""The user's own data: an .npz, a .csv, or a folder of images.
 
 An .npz holds x_train and y_train (or x and y), and may hold x_test and y_test, `classes`, a client id per training
 sample (`client` or client_train, client_test) and a domain (`domain` or domain_train, domain_test, `domains`). Ids are
@@ -73,6 +73,18 @@ def _with_split(path: Path) -> Arrays:
         first, dot, rest = key.partition(".")
         renamed[f"{split.get(first, first)}{dot}{rest}"] = value
     return renamed
+
+
+def own_csv(path: Path, target: str | None, client: str | None, task: Any) -> DataSet:
+    """A table whose columns of numbers are the inputs, but for the target and the client."""
+    from undrift.data.csv_file import csv_columns
+    from undrift.data.tables import table
+
+    columns = csv_columns(path)
+    if target is None:
+        raise BadRequest(f"say which column of {path} is predicted: --target, one of {', '.join(columns)}")
+    targets = target if target in columns else [name.strip() for name in target.split(",")]
+    return table(columns, targets, client, name=str(path), task=task)
 
 
 def own_folder(path: Path, size: int | None) -> DataSet:

@@ -6,6 +6,7 @@ Images are uint8 (N, C, H, W), labels int64. A file that does not match its form
 from __future__ import annotations
 
 import gzip
+import lzma
 import struct
 import zipfile
 import zlib
@@ -19,11 +20,13 @@ IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file, decompressed if its first two bytes are those of gzip."""
+    """The bytes of a file, decompressed if it begins as gzip or xz do."""
     try:
         raw = path.read_bytes()
+        if raw[:6] == b"\xfd7zXZ\0":
+            return lzma.decompress(raw)
         return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (EOFError, OSError, zlib.error) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         raise BadRequest(f"cannot read {path}: {error}; fetch the file again") from None
 
 

@@ -1,4 +1,4 @@
-"""Data that are already in Python: a pandas table, a Hugging Face dataset. One row is one sample.
+"""Data that are already in Python: a pandas table or arrays by name, a Hugging Face dataset. One row is one sample.
 
 Both become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of
 these clients. Every other partition, noise and domain works as on any data set.
@@ -23,29 +23,40 @@ MISSING = ("nan", "<NA>", "NaT")  # how numpy and pandas print missing values
 
 def table(
     frame: Any,
-    label: str,
+    label: str | Sequence[str],
     client: str | None = None,
     *,
     domain: str | None = None,
     test: str | None = None,
     features: Sequence[str] | None = None,
     name: str = "table",
+    task: Any = None,
 ) -> DataSet:
-    """A pandas DataFrame: columns of numbers are the features (all but the named ones, unless `features` lists them).
+    """A pandas DataFrame, or arrays by name: columns of numbers are the features (all but the named ones, unless `features`
+    lists them).
 
-    `client` and `domain` name the columns with client and domain ids, `test` a column that is true for test samples."""
-    columns = [str(column) for column in frame.columns]
-    taken = [column for column in (label, client, domain, test) if column is not None]
+    `label` names the column that is predicted, or several of them. `client` and `domain` name the columns with client and
+    domain ids, `test` a column that is true for test samples. `task` is a task or its text: regression, multilabel."""
+    frame = frame if isinstance(frame, Mapping) else {str(column): frame[column].to_numpy() for column in frame.columns}
+    columns, labels = list(frame), [label] if isinstance(label, str) else list(label)
+    taken = [column for column in (*labels, client, domain, test) if column is not None]
     features = [column for column in columns if column not in taken] if features is None else list(features)
     for column in (*taken, *features):
         if column not in columns:
             raise unknown(f"column of {name}", str(column), columns)
     if not features:
         raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
-    x = np.stack([_feature(frame[column].to_numpy(), column, name) for column in features], axis=1)
-    groups = {kind: frame[column].to_numpy() for kind, column in (("client", client), ("domain", domain)) if column}
-    tested = None if test is None else frame[test].to_numpy().astype(bool)
-    return _dataset(name, x, frame[label].to_numpy(), label, groups, tested, None)
+    numbers = task is not None and not has_labels(task)
+    if len(labels) > 1 and not numbers:
+        raise BadRequest(
+            f"{name} has {len(labels)} columns to predict, {', '.join(labels)}; say what they mean: task regression or multilabel"
+        )
+    x = np.stack([_feature(frame[column], column, name) for column in features], axis=1)
+    groups = {kind: frame[column] for kind, column in (("client", client), ("domain", domain)) if column}
+    tested = None if test is None else frame[test].astype(bool)
+    if numbers:
+        return _numbers_data_set(name, x, frame, labels, groups, tested, task)
+    return _dataset(name, x, frame[labels[0]], labels[0], groups, tested, None)
 
 
 def hugging_face(
@@ -98,20 +109,63 @@ def _dataset(
     test: np.ndarray | None,
     classes: Sequence[str] | None,
 ) -> DataSet:
-    if not len(x):
-        raise BadRequest(f"{name} has no rows; give at least one sample")
     y = whole_numbers(y, label, name) if y.dtype.kind == "f" else y
     known, numbers = (np.array(classes), y) if classes else _numbered(y, label, name)
+    arrays = _split(name, x, numbers.astype(np.int64), known, groups, test)
+    return assembled(name, with_moments(arrays), OWN, name)
+
+
+def _numbers_data_set(
+    name: str,
+    x: np.ndarray,
+    frame: Mapping[str, np.ndarray],
+    labels: Sequence[str],
+    groups: Mapping[str, np.ndarray],
+    test: np.ndarray | None,
+    given: Any,
+) -> DataSet:
+    """A table whose targets are numbers. A regression gets the centre and the scale of its targets."""
+    y = np.stack(
+        [_feature(frame[column], column, name, "; predict it as classes, or drop it") for column in labels], axis=1
+    )
+    from undrift import tasks
+
+    task = tasks.read(given)
+    if task.name == "regression":
+        y, center, scale = y[:, 0] if len(labels) == 1 else y, float(f"{y.mean():.6g}"), float(f"{y.std():.6g}")
+        task = task.completed(tasks.regression(center=center, scale=scale if scale > 0 else 1.0))
+    arrays = _split(name, x, y, np.array(list(labels)), groups, test)
+    return assembled(name, with_moments(arrays), OWN, name, task=task)
+
+
+def has_labels(task: Any) -> bool:
+    """Whether a task predicts one class per sample."""
+    from undrift import tasks
+
+    return "labels" in tasks.read(task).provides
+
+
+def _split(
+    name: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    classes: np.ndarray,
+    groups: Mapping[str, np.ndarray],
+    test: np.ndarray | None,
+) -> Arrays:
+    """The arrays of a data set: training and test rows, and the groups by number."""
+    if not len(x):
+        raise BadRequest(f"{name} has no rows; give at least one sample")
     test = np.zeros(len(x), dtype=bool) if test is None else test
-    arrays: Arrays = {"classes": known}
+    arrays: Arrays = {"classes": classes}
     for split, rows in (("train", ~test), ("test", test)):
-        arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], numbers[rows].astype(np.int64)
+        arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], y[rows]
     for kind, ids in groups.items():
         known, numbers = _numbered(ids, kind, name)
         arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | (
             {f"{kind}_test": numbers[test]} if test.any() else {}
         )
-    return assembled(name, with_moments(arrays), OWN, name)
+    return arrays
 
 
 def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -122,11 +176,11 @@ def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, n
     return known.astype(str), numbers.astype(np.int64)
 
 
-def _feature(values: np.ndarray, column: str, name: str) -> np.ndarray:
+def _feature(
+    values: np.ndarray, column: str, name: str, fix: str = "; encode it (pandas.get_dummies) or drop it"
+) -> np.ndarray:
     if values.dtype.kind not in "fiub" or values.ndim != 1:
-        raise BadRequest(
-            f"the column {column} of {name} does not hold numbers; encode it (pandas.get_dummies) or drop it"
-        )
+        raise BadRequest(f"the column {column} of {name} does not hold numbers{fix}")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which `DataSet` refuses
         return values.astype(np.float32)
 

@@ -10,8 +10,8 @@ from undrift.federation.dealing import as_texts
 from undrift.federation.federation import Federation
 
 FEDERATION_OPTIONS = (
-    "data", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen", "data_seed",
-    "standardise",
+    "data", "target", "client_column", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen",
+    "data_seed", "standardise",
 )  # fmt: skip
 
 

@@ -45,7 +45,9 @@ def build_network(options: Options, federation: Federation, task: Task) -> tuple
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
     """(the module, its name). The initial parameters depend on the seed only, or are those of the user's module."""
-    given = models.default_for(federation.name, federation.shape) if options.model is None else options.model
+    given = options.model
+    if given is None:
+        given = models.default_for(federation.name, federation.shape, federation.task.name)
     if isinstance(given, nn.Module):
         return own_copy(given), type(given).__name__
     if callable(given):

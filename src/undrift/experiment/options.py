@@ -33,11 +33,18 @@ class Options:
     """The defaults are those of the command line. `None` leaves the choice to the run."""
 
     method: Text = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
-    data: Text = option("digits", "name of a data set, a .npz file, or a folder of images")
-    partition: Text = option("dirichlet(0.3)", "how the samples are split between clients")
+    data: Text = option("digits", "name of a data set, a .npz or .csv file, or a folder of images")
+    target: Text | None = option(None, "column of a .csv that is predicted; several are joined by commas")
+    client_column: Text | None = option(None, "column of a .csv that names the client of every row")
+    partition: Text | None = option(
+        None,
+        "how the samples are split between clients [dirichlet(0.3); natural with --client-column; without classes natural if "
+        "the data name clients, else iid]",
+    )
     clients: Count | None = option(None, "number of clients [20; natural and by_domain take it from the data]")
     noise: Texts | None = option(
-        None, "label noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3)"
+        None,
+        "noise, joined by +: symmetric(0.2), pair(0.2), constant(0.2, 0), permute(0.3), gaussian(0.5), replace_tokens(0.1)",
     )
     domains: Texts | None = option(
         None, "feature skew: one image transform per client in turn, as in identity+inverted+rotated(45)"

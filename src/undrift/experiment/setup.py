@@ -127,7 +127,7 @@ def run_task(options: Options, federation: Federation) -> Task:
     """The task of the run: that of the federation, or another one that takes the same targets."""
     if options.task is None:
         return federation.task
-    task = tasks.read(options.task).with_outputs(federation.classes)
+    task = tasks.read(options.task).with_outputs(federation.classes).completed(federation.task)
     for x, y in ((federation.x, federation.y), (federation.test_x, federation.test_y)):
         if len(y):
             task.in_range(task.targets(images.network_input(x), y, federation.name), federation.name)
@@ -184,8 +184,8 @@ def build_federation(options: Options) -> Federation:
     return federate(
         options.data, options.partition, options.clients, noise=options.noise, domains=options.domains,
         validation=options.validation, proxy=options.proxy, unseen=options.unseen, seed=options.federation_seed,
-        task=options.task,
         standardise=options.standardise,
+        task=options.task, target=options.target, client_column=options.client_column,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from undrift.core import text
 from undrift.core.errors import BadRequest, raised
 from undrift.core.references import name_of
 
@@ -30,7 +31,7 @@ def check_given(data: Any, partition: Any, clients: Any, seed: Any, shares: dict
             f"data is a name, a path or a DataSet, not {data!r}; `undrift data list` shows the names, and "
             "ud.Federation.from_clients takes your own arrays"
         )
-    if not isinstance(partition, str) and not callable(partition):
+    if partition is not None and not isinstance(partition, str) and not callable(partition):
         raise BadRequest(
             f"partition is a text such as dirichlet(0.3), or a function of (labels, clients, generator, groups), not "
             f"{partition!r}"
@@ -66,19 +67,32 @@ def check_noise(noises: Sequence[Any]) -> None:
             raise BadRequest(f"noise is a text such as {hint}, or an object of ud.noise, not {noise!r}")
 
 
-def refuse_labels(rule: Any, noises: Sequence[Any], task: Any) -> None:
-    """Refuse a partition or a noise that works on classes, for a task without them."""
+def refuse_labels(rule: Any, task: Any) -> None:
+    """Refuse a partition that works on classes, for a task without them."""
     from undrift.federation import partition as partitions
 
     ours = {getattr(partitions, name): name for name in partitions.__all__}
     if type(rule) in ours and getattr(rule, "needs_labels", True):
+        first = "target_skew(0.3)" if task.name == "regression" else "cluster_skew(0.3)"
         others = [name for kind, name in ours.items() if not getattr(kind, "needs_labels", True)]
+        others = [name for name in others if name != "target_skew" and not first.startswith(name)]
         raise BadRequest(
-            f"the partition {ours[type(rule)]} deals by classes, and {task.name} has none; use target_skew, or one of "
+            f"the partition {ours[type(rule)]} deals by classes, and {task.name} has none; use {first}, or one of "
             f"{', '.join(others)}"
         )
+
+
+NOISES = {"numbers": "gaussian(0.5)", "tokens": "replace_tokens(0.1)", "classes": "symmetric(0.2)"}
+
+
+def refuse_noises(noises: Sequence[Any], task: Any) -> None:
+    """Refuse a noise that changes what the task does not have."""
+    has = "classes" if "labels" in task.provides else {"regression": "numbers", "sequence": "tokens"}.get(task.name)
     for noise in noises:
-        raise BadRequest(f"the noise {name_of(noise)} changes classes, and {task.name} has none; leave it out")
+        if (changes := getattr(noise, "changes", "classes")) != has:
+            fix = f"use {NOISES[has]}" if has else "leave it out"
+            name = text.spell(noise).partition("(")[0]
+            raise BadRequest(f"the noise {name} changes {changes}, and {task.name} has none; {fix}")
 
 
 def deal(rule: Any, labels: np.ndarray, clients: int, stream: np.random.Generator, groups: np.ndarray | None) -> Any:

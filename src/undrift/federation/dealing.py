@@ -45,7 +45,7 @@ class Deal:
 
 def federate(
     data: Any = "digits",
-    partition: Any = "dirichlet(0.3)",
+    partition: Any = None,
     clients: int | None = None,
     *,
     noise: Any = None,
@@ -57,27 +57,33 @@ def federate(
     test_share: float = TEST_SHARE,
     standardise: str | None = None,
     task: Any = None,
+    target: str | None = None,
+    client_column: str | None = None,
 ) -> Federation:
     """Deal a data set to clients. `data` is a name, a path or a `DataSet`. `partition`, `noise` and `domains`
-    are objects or their text, the last two also lists. Without `clients` there are as many as `natural` or `by_domain`
-    find in the data, else 20. `test_share` of the samples is held out if the data have no test part. `standardise` gives
-    other constants than the data set's, "mean/deviation". `task` is a task or its text; without one it is that of the
-    data."""
+    are objects or their text, the last two also lists. Without `partition` it is dirichlet(0.3), or natural with a
+    `client_column`; for data without classes natural if they name clients, else iid. Without `clients` there are as many as
+    `natural` or `by_domain` find in the data, else 20. `test_share` of the samples is held out if the data have no test
+    part. `standardise` gives other constants than the data set's, "mean/deviation". `task` is a task or its text; without
+    one it is that of the data. `target` and `client_column` name columns of a .csv: what is predicted, and the client of
+    every row."""
     shares = {"validation": validation, "proxy": proxy, "unseen": unseen, "test_share": test_share}
     check_given(data, partition, clients, seed, shares)
     data, seed = str(data) if isinstance(data, os.PathLike) else data, int(seed)
     clients = None if clients is None else int(clients)
-    spec = as_texts(data, partition, clients, noise, domains)
+    columns = {"target": target, "client_column": client_column}
+    source, record = load_data(data, test_share, seed, task, columns, standardise)
+    kind = source.as_task if task is None else asked_task(source, task)
+    partition = default_partition(source, kind, client_column) if partition is None else partition
+    spec = as_texts(data, partition, clients, noise, domains) | columns
     spec |= {"validation": validation, "proxy": proxy, "unseen": unseen, "data_seed": seed, "task": task_text(task)}
     rule, noises = read_rules(partition, noise)
-    source, record = load_data(data, test_share, seed, standardise, task)
     spec |= {} if standardise is None else {"standardise": standardise}
     if record and test_share != TEST_SHARE:
         spec["data"] = source  # no option sets test_share, so text cannot repeat this federation
     skew = read_domains(domains, source, seed)
     groups = groups_of(source, getattr(rule, "follows_groups", ""), skew)
     spec["clients"] = clients = clients or (CLIENTS if groups[0] is None else len(np.unique(groups[0])))
-    kind = source.as_task if task is None else tasks.read(task).with_outputs(len(source.classes))
     deal = deal_samples(source, rule, noises, clients, groups, proxy, seed, kind)
     deal.record = record | deal.record
     deal.names = client_names(deal, groups[0], source, skew)
@@ -132,15 +138,31 @@ def read_rules(partition: Any, noise: Any) -> tuple[Any, list[Any]]:
     return partition, items
 
 
+def asked_task(source: Any, task: Any) -> Task:
+    """Another task than that of the data; refused if their targets are none of it."""
+    kind = tasks.read(task).with_outputs(len(source.classes)).completed(source.as_task)
+    for x, y in ((source.x_train, source.y_train), (source.x_test, source.y_test)):
+        if len(y):
+            kind.in_range(kind.targets(x, samples.of(y), source.name), source.name)
+    return kind
+
+
+def default_partition(source: Any, task: Task, client_column: str | None) -> str:
+    """The partition where none is named."""
+    if client_column is None and "labels" in task.provides:
+        return "dirichlet(0.3)"
+    return "natural" if source.client_train is not None else "iid"
+
+
 def load_data(
-    data: Any, test_share: float, seed: int, standardise: Any = None, task: Any = None
+    data: Any, test_share: float, seed: int, task: Any, columns: dict[str, str | None], standardise: Any
 ) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets
     from undrift.data.dataset import with_constants
     from undrift.data.split import with_test_part
 
-    source = data_sets.load(data, task=task) if isinstance(data, str) else data
+    source = data_sets.load(data, task=task, **columns) if isinstance(data, str) else data
     if standardise is not None:
         source = with_constants(source, standardise)
     if len(source.y_test):
@@ -178,16 +200,20 @@ def deal_samples(
         return deal_without_labels(source, rule, noises, clients, groups, proxy, seed, task)
     classes, clean = len(source.classes), np.asarray(source.y_train, dtype=np.int64)
     rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
+    checks.refuse_noises(noises, task)
     noisy = clean.copy()
     noisy[rows] = noise.before(noises, clean[rows], classes, seed)  # the proxy set stays clean
     group_ids = None if groups[0] is None else groups[0][rows]
-    dealt = checks.deal(rule, noisy[rows], clients, numpy_stream(seed, "partition"), group_ids)
+    made = strata(rule, source, noisy, task, seed)
+    seen = noisy if made is None else made[0]
+    dealt = checks.deal(rule, seen[rows], clients, numpy_stream(seed, "partition"), group_ids)
     lazy = not isinstance(dealt, list)
     shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
     if lazy and any(item.when == "after" and not hasattr(item, "permutations") for item in noises):
         raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
     noisy, permutations = noise.after(noises, noisy, shards, classes, seed)
-    slices = None if lazy else test_slices(shards, clean, source.y_test, classes, groups, seed)
+    train, test, kinds = (clean, source.y_test, classes) if made is None else (*made, int(made[0].max()) + 1)
+    slices = None if lazy else test_slices(shards, train, test, kinds, groups, seed)
     record = dict(getattr(dealt, "record", {}))
     return Deal(clean, noisy, proxy_rows, shards, lazy, slices, permutations, record)
 
@@ -195,18 +221,36 @@ def deal_samples(
 def deal_without_labels(
     source: Any, rule: Any, noises: list[Any], clients: int, groups: Groups, proxy: float, seed: int, task: Task
 ) -> Deal:
-    """The same for data without classes: a partition sees one class, and every sample is of it."""
-    y = task.targets(source.x_train, samples.of(source.y_train), source.name)
-    rows, proxy_rows = hold_out_proxy(len(y), proxy, seed)
-    checks.refuse_labels(rule, noises, task)
+    """The same for data without classes: a partition sees the strata that it makes, or one class for all samples."""
+    from undrift.federation.environment import noise
+
+    clean = task.targets(source.x_train, samples.of(source.y_train), source.name)
+    rows, proxy_rows = hold_out_proxy(len(clean), proxy, seed)
+    checks.refuse_labels(rule, task)
+    checks.refuse_noises(noises, task)
+    noisy = samples.put(clean, rows, noise.before(noises, clean[rows], task.outputs, seed)) if noises else clean
     group_ids = None if groups[0] is None else groups[0][rows]
-    one_class = np.zeros(len(rows), dtype=np.int64)
-    dealt = checks.deal(rule, one_class, clients, numpy_stream(seed, "partition"), group_ids)
+    none = tuple(np.zeros(len(one), dtype=np.int64) for one in (clean, source.y_test))
+    train, test = strata(rule, source, noisy, task, seed) or none
+    dealt = checks.deal(rule, train[rows], clients, numpy_stream(seed, "partition"), group_ids)
     lazy = not isinstance(dealt, list)
     shards = dealt if lazy and not len(proxy_rows) else [rows[shard] for shard in dealt]
-    train_class, test_class = (np.zeros(len(one), dtype=np.int64) for one in (y, source.y_test))
-    slices = None if lazy else test_slices(shards, train_class, test_class, 1, groups, seed)
-    return Deal(y, y, proxy_rows, shards, lazy, slices, {}, dict(getattr(dealt, "record", {})))
+    if lazy and any(item.when == "after" for item in noises):
+        raise BadRequest("noise after the partition needs one that deals each sample once; use when=before")
+    noisy, _ = noise.after(noises, noisy, shards, task.outputs, seed)
+    slices = None if lazy else test_slices(shards, train, test, int(train.max()) + 1, groups, seed)
+    return Deal(clean, noisy, proxy_rows, shards, lazy, slices, {}, dict(getattr(dealt, "record", {})))
+
+
+def strata(rule: Any, source: Any, y: Any, task: Task, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The kinds of samples that a partition makes of inputs or targets (`target_skew`, `cluster_skew`), of the training and
+    the test samples. None if it deals by classes."""
+    if not hasattr(rule, "strata"):
+        return None
+    x, test_x = source.standardised(source.x_train), source.standardised(source.x_test)
+    test_y = task.targets(source.x_test, samples.of(source.y_test), source.name)
+    made: tuple[np.ndarray, np.ndarray] = rule.strata((x, y), (test_x, test_y), task, numpy_stream(seed, "strata"))
+    return made
 
 
 def hold_out_proxy(samples: int, proxy: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -57,3 +57,9 @@ def after(side: int, kernel: int, padding: int = 0, stride: int = 1) -> int:
 def entries(shape: Shape) -> int:
     """How many numbers a sample has."""
     return math.prod(shape)
+
+
+def whole(model: str, name: str, value: object) -> None:
+    """Refuse an option that is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadRequest(f"{name} of {model} must be a whole number of at least 1, not {value!r}")

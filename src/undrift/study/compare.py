@@ -29,7 +29,8 @@ from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 from undrift.study.verdict import Looks
 
 PROXY = 0.02
-MUST_AGREE = ("data", "partition", "clients", "noise", "domains", "task")  # of all runs in one table
+# Of all runs in one table.
+MUST_AGREE = ("data", "target", "client_column", "partition", "clients", "noise", "domains", "task")
 
 
 @dataclass(frozen=True)

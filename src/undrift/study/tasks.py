@@ -29,8 +29,10 @@ from undrift.store import checksums
 from undrift.store.durable import append_line, make_folder
 
 Row = dict[str, Any]
-SHAPE_FEDERATION = ("data", "partition", "clients", "noise", "domains", "task", "validation", "proxy", "unseen",
-                    "standardise")  # fmt: skip
+SHAPE_FEDERATION = (
+    "data", "target", "client_column", "task", "partition", "clients", "noise", "domains", "validation", "proxy", "unseen",
+    "standardise",
+)  # fmt: skip
 CLIENT_TIMES, SERVER_TIMES = ("training", "scoring"), ("orders", "aggregation")
 WORTH_PROCESSES = 3.0  # expected seconds of training (a third of what small runs take) that pay for starting processes
 

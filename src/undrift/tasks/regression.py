@@ -7,7 +7,7 @@ The trap: a network starts near 0. Targets around 150 need center and scale, or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -76,6 +76,11 @@ class Regression(Task):
                 f"{who} has targets that are not numbers, one or several per sample; give (samples, targets)"
             )
         return y.float()
+
+    def completed(self, own: Task) -> Task:
+        """Centre and scale of the data, where none are said."""
+        said = (self.center, self.scale) != (0.0, 1.0)
+        return self if said or not isinstance(own, Regression) else replace(self, center=own.center, scale=own.scale)
 
     def in_range(self, y: Any, who: str) -> None:
         if self.count(y) != self.outputs:

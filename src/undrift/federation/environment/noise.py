@@ -1,7 +1,9 @@
-"""Label noise and label permutation (concept shift) as seeded, pure functions of the labels.
+"""Noise in labels and targets, and label permutation (concept shift), as seeded, pure functions of the labels.
 
     symmetric(ρ)      y → a uniformly drawn *other* class            pair(ρ)     y → y + 1 mod C
     constant(ρ, c)    y → c (a label c stays c)                      permute(s)  y → π_k(y) for a share s of the clients
+    gaussian(σ)       y → y + σ · (the targets' deviation) · ε, ε ~ N(0, 1): numbers
+    replace_tokens(ρ) y → a uniformly drawn *other* token, for a share ρ of the tokens to predict
 
 `unit="sample"` changes exactly round(ρ·n) samples, `unit="client"` all samples of exactly round(ρ·N) clients. `when`
 says whether the partition sees clean labels (after, the default: all clients are equally noisy) or noisy ones (before).
@@ -14,13 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from undrift.core.errors import BadRequest
+from undrift.core.samples import Ragged
 from undrift.core.streams import numpy_stream
 
-__all__ = ["constant", "pair", "permute", "symmetric"]
+__all__ = ["constant", "gaussian", "pair", "permute", "replace_tokens", "symmetric"]
 
 Owners = Sequence[np.ndarray] | None
 
@@ -115,11 +120,78 @@ class Permute:
         return shifted
 
 
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal noise on the targets of a regression, σ in units of their standard deviation; `rate` of them get some."""
+
+    changes: ClassVar[str] = "numbers"
+    sigma: float
+    rate: float = 1.0
+    unit: str = "sample"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("gaussian", "rate", self.rate, self.unit, self.when)
+        number = isinstance(self.sigma, int | float | np.floating) and not isinstance(self.sigma, bool)
+        if not number or not 0 <= self.sigma < math.inf:
+            raise BadRequest(f"sigma of gaussian must be a finite number of at least 0, not {self.sigma!r}")
+
+    def apply(self, targets: Any, owners: Owners, outputs: int, stream: np.random.Generator) -> Any:
+        chosen = torch.from_numpy(_chosen(self, targets, owners, stream))
+        noisy, spread = targets.clone(), targets.double().std(0, unbiased=False)
+        drawn = torch.from_numpy(stream.standard_normal((len(chosen), *targets.shape[1:])))
+        noisy[chosen] += (self.sigma * spread * drawn).to(noisy.dtype)
+        return noisy
+
+
+@dataclass(frozen=True)
+class ReplaceTokens:
+    """A share of the tokens to predict is replaced by other tokens. With unit=client all of a share of the clients."""
+
+    changes: ClassVar[str] = "tokens"
+    rate: float
+    unit: str = "sample"
+    when: str = "after"
+
+    def __post_init__(self) -> None:
+        _check("replace_tokens", "rate", self.rate, self.unit, self.when)
+
+    def apply(self, targets: Any, owners: Owners, outputs: int, stream: np.random.Generator) -> Any:
+        _check_classes("replace_tokens", outputs)
+        if self.unit == "client":
+            rows = _chosen(self, targets, owners, stream)
+        else:
+            rows = np.arange(len(targets)) if owners is None else np.concatenate(_disjoint("noise", targets, owners))
+        places = _tokens_of(targets, np.sort(rows))
+        if self.unit == "sample":
+            places = places[stream.permutation(len(places))[: nearest(self.rate * len(places))]]
+        values = (targets.values if isinstance(targets, Ragged) else targets.reshape(-1)).clone()
+        shift = torch.from_numpy(stream.integers(1, outputs, size=len(places)))
+        values[places] = (values[places] + shift) % outputs
+        return (
+            Ragged.made(values, targets.offsets, targets.pad)
+            if isinstance(targets, Ragged)
+            else values.view(targets.shape)
+        )
+
+
+def _tokens_of(targets: Any, rows: np.ndarray) -> torch.Tensor:
+    """The places of all tokens of some sequences, in a row of all values. Padding is negative and no token."""
+    if not isinstance(targets, Ragged):
+        width = targets.shape[1]
+        places = torch.from_numpy((rows[:, None] * width + np.arange(width)).reshape(-1))
+        return places[targets.reshape(-1)[places] >= 0]
+    starts, stops = targets.offsets[:-1].numpy()[rows], targets.offsets[1:].numpy()[rows]
+    spans = [np.arange(start, stop) for start, stop in zip(starts, stops)]
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *spans]))
+
+
 symmetric, pair, constant, permute = Symmetric, Pair, Constant, Permute
-Noise = Symmetric | Pair | Constant | Permute
+gaussian, replace_tokens = Gaussian, ReplaceTokens
+Noise = Symmetric | Pair | Constant | Permute | Gaussian | ReplaceTokens
 
 
-def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+def before(noises: Sequence[Noise], labels: Any, classes: int, seed: int) -> Any:
     """The labels the partition sees: all noises with when="before", one after the other."""
     for number, noise in enumerate(noises):
         if noise.when == "before" and not isinstance(noise, Permute):
@@ -128,9 +200,9 @@ def before(noises: Sequence[Noise], labels: np.ndarray, classes: int, seed: int)
 
 
 def after(
-    noises: Sequence[Noise], labels: np.ndarray, shards: Sequence[np.ndarray], classes: int, seed: int
-) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """(the labels the clients train on, the permuted clients' permutations of the classes)."""
+    noises: Sequence[Noise], labels: Any, shards: Sequence[np.ndarray], classes: int, seed: int
+) -> tuple[Any, dict[int, np.ndarray]]:
+    """(the labels or targets the clients train on, the permuted clients' permutations of the classes)."""
     if sum(isinstance(noise, Permute) for noise in noises) > 1:
         raise BadRequest("noise names permute twice, but a client has one permutation of the classes")
     permutations: dict[int, np.ndarray] = {}
@@ -169,7 +241,10 @@ def _check_classes(noise: str, classes: int) -> None:
 
 
 def _chosen(
-    noise: Symmetric | Pair | Constant, labels: np.ndarray, owners: Owners, stream: np.random.Generator
+    noise: Symmetric | Pair | Constant | Gaussian | ReplaceTokens,
+    labels: Any,
+    owners: Owners,
+    stream: np.random.Generator,
 ) -> np.ndarray:
     """The indices of the samples whose labels change."""
     if noise.unit == "client":
@@ -190,7 +265,7 @@ def _chosen(
     return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
 
 
-def _disjoint(noise: str, labels: np.ndarray, owners: Owners) -> Sequence[np.ndarray]:
+def _disjoint(noise: str, labels: Any, owners: Owners) -> Sequence[np.ndarray]:
     """The owners. Refuses clients that share samples: a shared label cannot be noisy for one client only."""
     if owners is None:
         raise BadRequest(f"{noise} needs clients, i.e. a partition first; use when=after")

@@ -12,6 +12,7 @@ from undrift.federation.partition._common import apply_matrix as apply_matrix
 from undrift.federation.partition._common import matrix as matrix
 from undrift.federation.partition.by_domain import ByDomain as by_domain
 from undrift.federation.partition.class_counts import ClassCounts as class_counts
+from undrift.federation.partition.cluster_skew import ClusterSkew as cluster_skew
 from undrift.federation.partition.dirichlet import Dirichlet as dirichlet
 from undrift.federation.partition.iid import Iid as iid
 from undrift.federation.partition.label_quantity_skew import LabelQuantitySkew as label_quantity_skew
@@ -22,10 +23,12 @@ from undrift.federation.partition.pathological import Pathological as pathologic
 from undrift.federation.partition.quantity_skew import QuantitySkew as quantity_skew
 from undrift.federation.partition.resample import Resample as resample
 from undrift.federation.partition.shards import Shards as shards
+from undrift.federation.partition.target_skew import TargetSkew as target_skew
 
 __all__ = [
     "by_domain",
     "class_counts",
+    "cluster_skew",
     "dirichlet",
     "iid",
     "label_quantity_skew",
@@ -36,4 +39,5 @@ __all__ = [
     "quantity_skew",
     "resample",
     "shards",
+    "target_skew",
 ]

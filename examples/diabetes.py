@@ -1,0 +1,58 @@
+"""Numbers: how a disease progresses, at ten hospitals.
+
+Every hospital has patients of another severity (`target_skew`), and SCAFFOLD trains one linear model for all. The script
+prints its RMSE on the test patients beside that of a ridge regression on the pooled data, and writes a page with predicted
+against true values.
+
+    python examples/diabetes.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from sklearn.linear_model import Ridge
+
+import undrift as ud
+
+
+def rmse(guess: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((guess - truth) ** 2)))
+
+
+def main(folder: Path) -> None:
+    federation = ud.federate("diabetes", "target_skew(0.5)", 10, seed=0)
+    means = [federation.train(hospital)[1].mean().item() for hospital in range(10)]
+    print(f"{federation.total} patients at 10 hospitals, mean progression {min(means):.0f} to {max(means):.0f}")
+
+    # `logistic` is one linear layer. Predictions are center + scale · output of the task of these data.
+    result = ud.run("scaffold", federation, model="logistic", rounds=60, lr=0.02, momentum=0.0, cohort=1.0, out=False)
+    print(result.table())
+    truth = federation.test_y.numpy()
+    with torch.no_grad():
+        guess = federation.task.predict(result.model(federation.test_x))[:, 0].numpy()
+    ridge = Ridge(alpha=1.0).fit(federation.x.numpy(), federation.y.numpy())
+    ours, pooled = rmse(guess, truth), rmse(ridge.predict(federation.test_x.numpy()), truth)
+    print(f"RMSE {ours:.2f} of the federation, {pooled:.2f} of a ridge regression on the pooled data")
+
+    ends = [truth.min(), truth.max()]
+    figure = go.Figure([
+        go.Scatter(x=truth, y=guess, mode="markers", name="a test patient"),
+        go.Scatter(x=ends, y=ends, mode="lines", name="exact"),
+    ])  # fmt: skip
+    figure.update_layout(template="plotly_white", xaxis_title="true progression", yaxis_title="predicted progression")
+    figure.write_html(folder / "diabetes.html")
+    print("wrote diabetes.html")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
