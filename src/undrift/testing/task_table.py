@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
 # What a method needs to be told on such a problem: by its name, or by its name and the task.
 VARIANTS: dict[Any, str] = {
     "fedadagrad": "fedadagrad(lr=0.3)",
+    ("hetlora", "sequence"): "hetlora(ranks=[2])",
     ("bound", "regression"): "bound(loss=ce, M=4)",
     ("bound", "multilabel"): "bound(loss=zero_one)",
 }
