@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from pictured import picture
 
 from undrift.papers import run as paper_run
+from undrift.report.picture import picture
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 

@@ -44,8 +44,8 @@ def main(folder: Path, file: Path, study: str) -> None:
         "date": time.strftime("%Y-%m-%d"),
     }
     command = compare_command(folder)
-    lines = [{"study": study, **kept(row), "command": command, **about} for row in read_rows(folder).values()]
-    lines.sort(key=lambda line: line["seed"])
+    by_task = sorted(read_rows(folder).items(), key=lambda item: (item[1]["seed"], item[0]))  # not as the runs ended
+    lines = [{"study": study, **kept(row), "command": command, **about} for _, row in by_task]
     others = [line for line in before if line["study"] != study]
     file.write_text("".join(json.dumps(line) + "\n" for line in [*others, *lines]))
 

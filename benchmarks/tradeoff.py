@@ -16,12 +16,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pictured import picture
-
 import undrift as ud
 from undrift.cli.progress import Progress
 from undrift.experiment.tables import legend, stage_table, text_table
 from undrift.report.page import write
+from undrift.report.picture import picture
 from undrift.report.plots import COLOURS, figure
 
 METHODS = {

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pictured import picture
 
 from undrift.experiment.tables import markdown_table
+from undrift.report.picture import picture
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -54,6 +54,7 @@ CONTENTS = {
         "results/tables",
         "results/controls",
         "results/costs",
+        "results/table6",
         "results/who-survives",
         "results/odd-clients",
         "benchmarks",

@@ -1,4 +1,5 @@
-"""Render docs/privacy.md: which methods ε covers (by asking each of them), and the example (from docs/privacy.jsonl).
+"""Render docs/privacy.md: what two ways to draw cohorts cost (by the accountant), which methods ε covers (by asking each of
+them), and the example (from docs/privacy.jsonl).
 
     .venv/bin/python docs/make_privacy.py [--figure]
 
@@ -12,10 +13,28 @@ import re
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
+
+from undrift.study.verdict import listed
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "privacy.md"
 RESULTS = DOCS / "privacy.jsonl"
+
+
+def rates() -> str:
+    """ε of everybody in every round beside that of a Poisson cohort."""
+    from undrift.methods.upload.accountant import Mechanism, epsilon
+
+    clients, rounds, delta = 1000, 100, 1e-5
+    all_, tenth = (
+        epsilon(Mechanism(1.0, cohorts, cohort, clients), delta, rounds)
+        for cohorts, cohort in (("all", clients), ("poisson", clients / 10))
+    )
+    return (
+        f"With noise z = 1, {rounds} rounds and δ = 1e-5, everybody in every round costs ε = {all_:.1f}, and a Poisson cohort of\n"
+        f"a tenth costs {tenth:.2f}. So use `probability(q)` where you can.\n"
+    )
 
 
 def coverage() -> list[tuple[str, str]]:
@@ -74,20 +93,55 @@ def example_table() -> str:
         f"{settings['clients']:,} clients, {settings['selection']}, {settings['model']}, clip {settings['clip']}, "
         f"{first['rounds']} rounds.",
         "",
-        "| ε (δ = 1e-5) | noise z | test accuracy, % | seeds |",
-        "|---:|---:|---:|---:|",
+        "| ε (δ = 1e-5) | noise z | test accuracy, % | seeds | against no noise |",
+        "|---:|---:|---:|---:|---:|",
     ]
+    found = compared(runs)
     for asked, rows in runs.items():
         accuracies = [100 * row["accuracy"] for row in rows]
         spread = f" ± {statistics.stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
         noise = rows[0]["privacy"]["noise"]
-        shown = "∞" if asked is None else f"{rows[0]['privacy']['epsilon']:.2f}"
-        lines.append(f"| {shown} | {noise:.3g} | {statistics.mean(accuracies):.1f}{spread} | {len(rows)} |")
-    return "\n".join(lines) + "\n"
+        cells = [shown(asked), f"{noise:.3g}", f"{statistics.mean(accuracies):.1f}{spread}", str(len(rows))]
+        lines.append(f"| {' | '.join([*cells, str(found.get(asked, ''))])} |")
+    return "\n".join([*lines, "", concluded(found)]) + "\n"
+
+
+def shown(asked: float | None) -> str:
+    return "∞" if asked is None else f"{asked:g}"
+
+
+def compared(runs: dict[float | None, list[dict]]) -> dict[float | None, Any]:
+    """By ε, the verdict about the paired difference to the runs without noise: 95 % intervals, corrected for their number."""
+    from undrift.study.verdict import Question, verdicts
+
+    def by_seed(asked: float | None) -> dict[int, float]:
+        return {row["seed"]: 100 * row["accuracy"] for row in runs.get(asked, [])}
+
+    without = by_seed(None)
+    gaps = {
+        asked: [value - without[seed] for seed, value in by_seed(asked).items() if seed in without]
+        for asked in runs if asked is not None
+    }  # fmt: skip
+    return dict(zip(gaps, verdicts([Question("", values) for values in gaps.values()])))
+
+
+def concluded(found: dict[float | None, Any]) -> str:
+    """One sentence: at which ε the noise costs accuracy, and at which that is open."""
+    words = {
+        "false": "costs accuracy",
+        "true": "has the higher accuracy",
+        "open": "cannot be distinguished from no noise",
+    }
+    parts = []
+    for outcome, said in words.items():
+        which = [shown(asked) for asked, verdict in found.items() if verdict.outcome == outcome]
+        if which:
+            parts.append(f"ε = {listed(which)} {said}")
+    return f"{'; '.join(parts)} (95 % intervals of the paired differences, corrected for {len(found)} values of ε)."
 
 
 def rendered(text: str) -> str:
-    for name, make in (("methods", methods_table), ("example", example_table)):
+    for name, make in (("rates", rates), ("methods", methods_table), ("example", example_table)):
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         body = make()
         text = pattern.sub(lambda match, body=body: match.group(1) + body + match.group(2), text)
@@ -100,8 +154,7 @@ def figure() -> None:
 
     import plotly.graph_objects as go
 
-    sys.path.insert(0, str(DOCS.parent / "benchmarks"))
-    from pictured import picture
+    from undrift.report.picture import picture
 
     runs = {asked: rows for asked, rows in results().items() if asked is not None}
     without = [100 * row["accuracy"] for row in results().get(None, [])]

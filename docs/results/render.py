@@ -28,13 +28,14 @@ WIDTH = 120
 BEGIN, END = "<!-- {}: rendered by docs/results/run tables -->", "<!-- end of {} -->"
 PARTS = {  # templates that are a part of a page: the page, and the name in its marks
     "front": ("README.md", "results"), "speed": ("README.md", "speed"), "tradeoff": ("docs/evaluation.md", "trade-off"),
+    "peers": ("docs/benchmarks.md", "peers"),
 }  # fmt: skip
 PEERS = (
     ("bare training loop", "bare", "optim"), ("**Undrift**", "undrift", ""), ("pfl-research 0.6.0", "pfl", ""),
     ("FedJAX 0.0.17 (the better of jit and pmap)", "fedjax", None),
     ("Flower 1.41.0 simulation (the better of two ways; run apart)", "flower", None),
 )  # fmt: skip
-NOT_PRESETS = ("who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients")
+NOT_PRESETS = ("who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients", "table6")
 WEIGHTS = ["fedavg", "uniform", "bound", "fednolowe"]
 ROBUST = ["median", "trimmed", "krum", "geomedian", "normbound"]
 RULES = {
@@ -69,16 +70,16 @@ class Namespace:
     def lines(self, name: str) -> list[dict[str, Any]]:
         return self.sentences.read_lines(self.folder / f"{name}.jsonl")
 
-    def about(self, name: str) -> str:
-        """Data, scale, rounds and seeds of a preset's results."""
+    def about(self, name: str, column: str | None = None) -> str:
+        """Data, scale, rounds and seeds of a preset's results, or of one column of them."""
         found = self.R(name)
         first = found.lines[0]
         rounds = self.sentences.ranges([line["rounds"] for line in found.lines], 0)
         scale = "at the paper's scale" if first["scale"] == "paper" else "quick scale"
-        return f"{first['options']['data']}, {scale}, {rounds} rounds, {found.seeds()}"
+        return f"{first['options']['data']}, {scale}, {rounds} rounds, {found.seeds(None, column)}"
 
-    def where(self, name: str) -> str:
-        return f"{self.about(name)}: docs/results/{name}.jsonl"
+    def where(self, name: str, column: str | None = None) -> str:
+        return f"{self.about(name, column)}: docs/results/{name}.jsonl"
 
     def study(self, name: str, study: str) -> str:
         """The table of a comparison, as the command prints it."""
@@ -169,12 +170,13 @@ class Namespace:
         if "30 %" not in found.columns:
             return said + "At 30 % it has not been run to its end."
         ours, uniform = (found.mean(row, "30 %") for row in ("FedNolowe", "FedAvg, uniform"))
-        off = abs(float(found.level("FedNolowe", "30 %")) - 91.54)
-        near = "which it may belong to" if off <= 1.5 else "which it is not"
-        gap = found.against("FedNolowe", "FedAvg, uniform", ["30 %"], names=("FedNolowe", "uniform weights"))
+        off, far = (abs(float(found.level("FedNolowe", column)) - 91.54) for column in ("30 %", "10 %"))
+        fits = "so it fits 30 %" if off <= 1.5 < far else "so it fits both" if far <= 1.5 else "so it fits neither"
+        gap = found.against("FedNolowe", "FedAvg, uniform", ["30 %"], names=("FedNolowe", "them"), digits=2)
         return (
             said
-            + f"At 30 % FedNolowe has {ours} and FedAvg under uniform weights {uniform}, {off:.1f} from the printed number, {near}: {gap}."
+            + f"At 30 % ({found.seeds('FedNolowe', '30 %')}) FedNolowe has {ours}, {off:.1f} from the printed number, and at "
+            f"10 % it is {far:.1f} away, {fits}. Uniform weights have {uniform} at 30 %: {gap}."
         )
 
     def limits(self) -> str:
@@ -233,6 +235,42 @@ class Namespace:
             rows.append([label, *cells])
         return markdown_table(rows)
 
+    def peers_whole(self) -> str:
+        """Every framework and variant, as the benchmark prints it."""
+        return str(peers_program().table(self.peers()["results"], list("abc"), self.peers())).partition("\n\n")[0]
+
+    def peers_faster(self) -> str:
+        """Who needs less time than Undrift, by the paired ratios to the bare loop."""
+        runs = [run for run in self.peers()["results"] if "over_bare" in run]
+        ours = {run["work"]: run["over_bare"] for run in runs if run["peer"] == "undrift"}
+        rivals = [
+            run for run in runs if run["peer"] not in ("undrift", "bare") and run["over_bare"] < ours[run["work"]]
+        ]
+        said = [f"{run['peer']} on ({run['work']}) ({run['over_bare']:.2f}× the bare loop)" for run in rivals]
+        because = ", because it steps many small clients as one batch, which Undrift does not" if rivals else ""
+        return f"Frameworks that need less time than Undrift: {', '.join(said) or 'none'}{because}."
+
+    def matching(self, model: str) -> tuple[float, float]:
+        """Of FedNolowe's Table 6: percent that FedMA's matching and FedProx's term add to a FedAvg round of a model."""
+        own = {line["method"].partition("(")[0]: line for line in self.lines("table6") if line["model"] == model}
+        whole = own["fedavg"]["flops"] + own["fedavg"]["elementwise"]
+        matching = own["fedma@uniform"]
+        added = (
+            matching["server_products"] + matching["server_assignments"] + matching["server"] - own["fedavg"]["server"]
+        )
+        return 100 * added / whole, 100 * (own["fedprox"]["elementwise"] - own["fedavg"]["elementwise"]) / whole
+
+    def table6(self, model: str) -> str:
+        import table6
+
+        return str(table6.table(self.lines("table6"), model))
+
+    def as_counted(self) -> str:
+        """Whether the count by hand of FedMA's matching is what the diagnostic counted."""
+        own = [line for line in self.lines("table6") if "by_hand" in line]
+        same = [line for line in own if [line["server_products"], line["server_assignments"]] == line["by_hand"]]
+        return f"The two agree in {len(same)} of {len(own)} cases"
+
     def tables(self) -> str:
         from undrift.papers.run import results_markdown
 
@@ -243,6 +281,18 @@ class Namespace:
         from undrift.study.verdict import counted, listed, signed
 
         return {**own, **RULES, "counted": counted, "listed": listed, "signed": signed, "ranges": self.sentences.ranges}
+
+
+def peers_program() -> Any:
+    """benchmarks/peers/run.py as a module."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("peers_run", ROOT / "benchmarks" / "peers" / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
 
 
 def filled(template: str, names: dict[str, Any]) -> str:

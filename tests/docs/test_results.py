@@ -31,7 +31,7 @@ def test_every_page_is_what_the_files_give(render):
     pages = render.rendered()
     assert {path.relative_to(ROOT).as_posix() for path in pages} == {
         "README.md", "docs/evaluation.md", "docs/results/README.md", "docs/results/controls.md", "docs/results/costs.md",
-        "docs/results/tables.md",
+        "docs/results/tables.md", "docs/results/table6.md", "docs/benchmarks.md",
         "docs/results/odd-clients.md", "docs/results/who-survives.md", "src/undrift/methods/findings.json",
     }  # fmt: skip
     for path, text in pages.items():
@@ -123,7 +123,7 @@ def test_the_findings_are_shipped_with_the_package():
         for entry in entries:
             assert re.search(r"seed|\[", entry["sentence"]), f"{name}: a finding without its interval or seeds"
             assert (ROOT / entry["where"].rpartition(": ")[2]).exists()
-    assert '"methods/findings.json"' in (ROOT / "pyproject.toml").read_text()
+    assert '"methods/*.json"' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.slow
@@ -138,3 +138,21 @@ def test_changing_one_number_fails_the_check(tmp_path, render):
     pages = render.rendered(tmp_path / "results")
     changed = {path.name for path, text in pages.items() if path.read_text() != text}
     assert changed == {"README.md"}
+
+
+def test_fedmas_matching_is_counted_as_by_hand():
+    """LeNet-5: 32 × 26, 64 × 801, 256 × 1025 and 128 × 257 numbers in the layers that are matched, four of five clients."""
+    lines = [json.loads(line) for line in (RESULTS / "table6.jsonl").read_text().splitlines()]
+    layers = [(32, 26), (64, 801), (256, 1025), (128, 257)]
+    counted = {(line["model"], line["method"]): line for line in lines}
+    lenet = counted["lenet5-bn", "fedma@uniform"]
+    assert lenet["server_products"] == 4 * sum(2 * n * d * n for n, d in layers) == 597_540_864
+    assert lenet["server_assignments"] == 4 * sum(n**3 for n, _ in layers) == 76_677_120
+    for line in lines:
+        if "by_hand" in line:
+            assert [line["server_products"], line["server_assignments"]] == line["by_hand"]
+        else:
+            assert line["server_products"] == line["server_assignments"] == 0
+    # The CNN: 32 × 10, 64 × 289, 128 × 577 and 512 × 1153
+    cnn = counted["cnn3", "fedma@uniform"]
+    assert cnn["server_products"] == 4 * sum(2 * n * d * n for n, d in ((32, 10), (64, 289), (128, 577), (512, 1153)))

@@ -74,3 +74,19 @@ def test_states_on_their_way_do_not_pile_up(tmp_path, monkeypatch, options):
     one = 4 * with_processes.vector.numel()
     kinds = 2 if options else 1
     assert max(held) <= (2 + 8 * kinds) * one  # chunks: a quarter of what is left; two chunks may be under way
+
+
+def test_vectors_of_a_round_that_is_aggregated_are_gone(monkeypatch):
+    """Law: the replies of two rounds are never held at the same time. Pages that went back read as zeros."""
+    sums, aggregated = list[tuple[float, float]](), processes.Processes.aggregated
+
+    def watched(self, replies):
+        before = [float(reply.vector.abs().sum()) for reply in replies]
+        aggregated(self, replies)
+        sums.extend(zip(before, (float(reply.vector[1024:-1024].abs().sum()) for reply in replies), strict=True))
+
+    monkeypatch.setattr(processes.Processes, "aggregated", watched)
+    options = {"data": "digits", "clients": 4, "cohort": 4, "epochs": 1, "model": "mlp(700,700)", "workers": 2}
+    ud.run("fedavg", rounds=2, engine="processes", out=False, **options)
+    assert len(sums) == 8
+    assert all(before > 0 and after == 0 for before, after in sums)

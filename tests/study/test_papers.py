@@ -15,7 +15,9 @@ from undrift.papers import table as paper_table
 from undrift.papers.papers import Column, Preset, TableRow, Value, scaled
 
 FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
-         "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform")  # fmt: skip
+         "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform", "flood/table2", "flood/table3",
+         "flood/table4", "flood/table6", "flood/figure7", "flood/figure8", "flood/figure9", "fedbss/table2", "fedbss/figure5",
+         "fednolowe/figure12")  # fmt: skip
 
 
 def preset(**changes) -> Preset:

@@ -177,6 +177,7 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
 
     found = claims.outcomes(asked.preset, rows)
     page = paper_run.write_page(asked, rows, folder)
+    figures = None if quiet else paper_run.write_figures(asked.preset, rows, folder)
     if not quiet:
         stream = sys.stderr if json else sys.stdout
         for title, table in paper_table.tables(asked.preset, rows):
@@ -187,7 +188,8 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
             print(f"\n{verdict.outcome.upper():5}  {verdict.claim.sentence}\n       {verdict.why}", file=stream)
         for lost in (row for row in rows if "failed" in row):
             print(f"\nfailed: {lost['row']}, {lost['column']}: {lost['failed']}", file=stream)
-        print(f"\n{took:.1f} s; report: {page}", file=stream)
+        where = f"{page}; figures: {figures}" if figures else str(page)
+        print(f"\n{took:.1f} s; report: {where}", file=stream)
     if json:
         print(json_module.dumps({
             "name": asked.preset.name, "scale": asked.scale, "rows": rows, "seconds": took, "folder": str(folder),

@@ -44,9 +44,7 @@ class Policy:
 
     methods: list[Name] | None = setting(None, "methods, as `undrift deploy check` prints them; without the key any")
     messages: list[Name] | None = setting(None, "declared messages that may leave; without the key any")
-    metrics: list[Name] | None = setting(
-        None, "metrics that may leave; without the key the task's headline and the loss"
-    )
+    metrics: list[Name] | None = setting(None, "metrics that may leave; without the key the headline and the loss")
     works: Sequence[Literal["train", "personalize"]] = setting(WORKS, "what the server may order")
     max_rounds: Annotated[int, Ge(0), Le(LARGEST)] | None = setting(
         None, "training replies that may leave, of all runs in the site's folder"

@@ -43,8 +43,9 @@ class Processes(Pool):
             MappedBlocks(),
         )  # the data's arena never turns, so its tensors stay valid
         self._runtime_message = pack_objects(("runtime", 0, runtime_payload(runtime)), self._data)
-        # Driver and workers map one copy of the data.
+        # Driver and workers map one copy of the data and of Θ⁰.
         runtime.federation.move_arrays(lambda tensor: self._blocks.tensor(self._data.place(tensor)))
+        runtime.initial = self._blocks.tensor(self._data.place(runtime.initial))
         self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()
@@ -95,6 +96,9 @@ class Processes(Pool):
     def release(self, reply: Reply, state: Tree) -> None:
         needed = {tensor.data_ptr() for tensor in tensors_in([reply.vector, reply.client_messages])}
         self._blocks.release(tensor for tensor in tensors_in(state) if tensor.data_ptr() not in needed)
+
+    def aggregated(self, replies: Sequence[Reply]) -> None:
+        self._blocks.release(tensors_in([[reply.vector, reply.client_messages] for reply in replies]))
 
     def replace(self, worker: Worker, orders: Sequence[Any]) -> list[list[int]]:
         """Replace a dead worker by a new one and return the chunks it left."""

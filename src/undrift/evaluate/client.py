@@ -83,11 +83,11 @@ def fine_tuned(runtime: Runtime, order: Order) -> Reply:
 
 
 def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: Any) -> torch.Tensor:
-    """A mixture of outputs: Σ weight · logits."""
-    spare, total = runtime.spare(0), None
+    """A mixture of outputs: Σ weight · logits. The client has trained, so its network is free for the passes."""
+    flat, total = runtime.model, None
     for weight, vector in mixture:
-        spare.load(vector, integers)
-        logits = eval_logits(spare, x.to(spare.device), runtime.network_input)[0].cpu()
+        flat.load(vector, integers)
+        logits = eval_logits(flat, x.to(flat.device), runtime.network_input)[0].cpu()
         logits = logits if len(mixture) == 1 else logits * weight
         total = logits if total is None else total + logits
     assert total is not None

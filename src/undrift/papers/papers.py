@@ -18,7 +18,9 @@ from typing import Any
 from undrift.core import text
 from undrift.core.errors import BadRequest, unknown
 from undrift.experiment.options import FIELDS
+from undrift.papers import figures as paper_figures
 from undrift.papers.claims import Claim, names_in, parse_claim
+from undrift.papers.figures import Figure, parse_figure
 from undrift.papers.values import Value
 from undrift.study.comparison import safe
 from undrift.study.tasks import Task
@@ -63,6 +65,7 @@ class Preset:
     quick: Mapping[str, Any]
     seeds: int = 1
     repeat: int = 1
+    figures: tuple[Figure, ...] = ()
 
     @property
     def minutes(self) -> float | None:
@@ -151,6 +154,7 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
         quick=table["quick"],
         seeds=table.get("seeds", 1),
         repeat=table.get("repeat", 1),
+        figures=tuple(parse_figure(item) for item in table.get("figures", ())),
     )
     check_names(preset)
     return preset
@@ -159,7 +163,8 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
 def check_names(preset: Preset) -> None:
     """Every row, column and option that the preset names must exist. A test reads all presets."""
     rows, columns, values = ({item.name for item in items} for items in (preset.rows, preset.columns, preset.values))
-    claimed_rows, claimed_columns, claimed_values = names_in(preset.claims)
+    claimed, drawn = names_in(preset.claims), paper_figures.names_in(preset.figures)
+    claimed_rows, claimed_columns, claimed_values = (a | b for a, b in zip(claimed, drawn))
     wrong = (claimed_rows | set(preset.published) | set(preset.quick.get("rows", ()))) - rows
     wrong |= (claimed_columns | {c for row in preset.published.values() for c in row}) - columns
     wrong |= (claimed_values - values) | (set(preset.options) - set(FIELDS))

@@ -20,10 +20,11 @@ from undrift.core.errors import BadRequest
 from undrift.core.files import read_lines, read_toml
 from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.experiment.tables import markdown_table
-from undrift.papers import claims, papers
+from undrift.papers import claims, figures, papers
 from undrift.papers import table as paper_table
 from undrift.papers.values import measured, of_curve
 from undrift.report import page, plots
+from undrift.report.picture import picture
 from undrift.store.durable import append_line, make_folder, write_file
 from undrift.store.record import rows_of
 from undrift.study.dry_run import dry_run
@@ -249,6 +250,18 @@ def write_page(scaled: papers.Scaled, rows: Sequence[Row], folder: Path) -> Path
     return folder / "index.html"
 
 
+def write_figures(preset: papers.Preset, rows: Sequence[Row], folder: Path) -> Path | None:
+    """The preset's figures alone, as figures.html and, with chromium, figures.png; None where it has none."""
+    drawn = figures.drawn(preset, rows)
+    if not drawn:
+        return None
+    sections = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
+    place = folder / "figures.html"
+    page.write(place, f"{preset.name}: {preset.title}", sections)
+    image = folder / "figures.png"
+    return image if picture(place, image, (900, 140 + 470 * len(sections))) else place
+
+
 def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str]) -> list[page.Section]:
     """The sections that both pages start with: about, reductions, tables, claims."""
     lines = [preset.source, *([preset.about] if preset.about else [])]
@@ -258,6 +271,8 @@ def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str
         sections.append(("reductions", "\n".join(smaller), "Less than the paper"))
     for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
         sections.append((f"table-{number}", table, f"{name}: ours / printed"))
+    for number, (title, fig) in enumerate(figures.drawn(preset, rows)):
+        sections.append((f"figure-{number}", fig, title))
     if preset.claims:
         sections.append(("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims"))
     return sections

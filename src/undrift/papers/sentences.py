@@ -80,9 +80,9 @@ class Results:
             questions.append(Question(column, gaps, kind, within))
         return verdicts(questions, self.looks)
 
-    def seeds(self, row: str | None = None) -> str:
-        """`three seeds`, of a row or of the whole file."""
-        keys = [key for key in self.values[self.first] if row is None or key[0] == row]
+    def seeds(self, row: str | None = None, column: str | None = None) -> str:
+        """`three seeds`, of a row, of a column or of the whole file."""
+        keys = [key for key in self.values[self.first] if row in (None, key[0]) and column in (None, key[1])]
         counts = {len({s for r, c, s in keys if (r, c) == cell}) for cell in {key[:2] for key in keys}}
         return counted(min(counts), "seed") if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
 

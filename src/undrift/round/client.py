@@ -106,6 +106,7 @@ class ClientRound:
         momentum = self.before.momentum if self.plan.persist_momentum else None
         training = self.training(self.runtime, self.order, data, self.parts, momentum)
         stats = training.run()
+        training.free()
         seconds = time.perf_counter() - began - (data.scoring - scoring)
         reply.samples_scored_in_epochs = data.samples_scored - scored
         if stats.gave_up or (stats.skipped and not stats.steps):
@@ -130,8 +131,8 @@ class ClientRound:
         for one in self.parts:
             one.job.stats, one.job.trained = stats, trained
         for one in self.parts:
-            new_state, message = one.part.after_training(one.job, one.scratch, one.state)
-            one.state = copied(new_state)
+            one.state, message = one.part.after_training(one.job, one.scratch, one.state)
+            one.state = copied(one.state)
             if one.state is not None:
                 after.parts[one.part.key] = one.state
             reply.client_messages[one.part.key] = read(

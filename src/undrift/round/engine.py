@@ -47,6 +47,9 @@ class Engine:
     def release(self, reply: Reply, state: Tree) -> None:
         """The state of a reply is in the store: its memory may be used again. The rest of the reply is still needed."""
 
+    def aggregated(self, replies: Sequence[Reply]) -> None:
+        """The round is aggregated: the memory of all vectors and messages of its replies may be used again."""
+
     def ready(self) -> None:
         """Wait until orders would be worked on at once: start-up does not count as part of a round."""
 

@@ -170,6 +170,7 @@ class Loop:
             if diagnostics
             else None
         )
+        self.engine.aggregated(replies)
         metrics = self.evaluator.evaluate(after, round, cohort, answers, self.open_round)
         last = after.round == self.plan.rounds or self.reached(metrics)
         found, pictures = observe_round(diagnostics, view, self.engine, last) if view else ([], [])

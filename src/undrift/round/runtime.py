@@ -80,7 +80,7 @@ class Runtime:
         return x.to(self.model.device), y.to(self.model.device)
 
     def own_test(self, client: int) -> tuple[Any, Any]:
-        """A client's own test samples and their targets."""
+        """A client's own test samples and their labels."""
         x, y = self.federation.own_test(client)
         return x.to(self.model.device), y.to(self.model.device)
 

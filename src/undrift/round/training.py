@@ -89,6 +89,12 @@ class LocalTraining:
             stats.effective_steps = None
         return stats
 
+    def free(self) -> None:
+        """Give up what only the steps need: the vectors that follow may be as large."""
+        del self.G
+        if not self.plan.persist_momentum:
+            del self.rule
+
     def prepare(self) -> None:
         if self.features:
             self.model.watch()

@@ -80,8 +80,9 @@ class Writer:
 
 
 class States:
-    """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most
-    `budget` bytes wait for the disk, and a quarter of the budget of written versions stays in memory. The system's page
+    """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most half of
+    the `budget` of bytes waits for the disk (a version is serialised there, which takes as much again for a moment), and
+    a quarter of the budget of written versions stays in memory. The system's page
     cache holds more of them at no cost. A `read_only` store creates nothing."""
 
     def __init__(self, folder: Path | None, budget: int = 10**9, read_only: bool = False) -> None:
@@ -112,7 +113,7 @@ class States:
             self.places.pop(key, None)
             self._unwritten[key] = size
         self.writer.submit(self._write, key, tree)
-        if sum(self._unwritten.values()) > self.budget:
+        if sum(self._unwritten.values()) > self.budget / 2:
             began = time.monotonic()
             self.writer.finish()
             self.waited += time.monotonic() - began

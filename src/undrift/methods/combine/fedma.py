@@ -16,7 +16,8 @@ common model hardly ever change order, so expect plain averaging then.
 
 `variant="fednolowe"` is what FedNolowe's code calls FedMA: rows of every weight are matched to the first client's, each
 tensor by itself, by the plain (not the squared) distance. Biases, norms and the input side stay as they are, and the rows of
-the head are matched too, which may exchange classes. This is the authors' script, not a remedy.
+the head are matched too, which may exchange classes. (The script leaves out heads called fc3, which its LeNet-5 has and its
+CNN and VGG-9 have not. Here all are matched.) This is the authors' script, not a remedy.
 """
 
 from __future__ import annotations

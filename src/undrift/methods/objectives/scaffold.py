@@ -67,11 +67,13 @@ class Scaffold(Objective):
         self, job: Job, scratch: dict[str, torch.Tensor], control: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         assert job.stats.effective_steps is not None
-        mean_gradient = job.plan.layout.trainable(job.start - job.trained) / (job.stats.effective_steps * job.lr)
-        new = control - scratch["server"] + mean_gradient
+        del scratch["correction"]  # vectors may be large: as few of them as possible at a time
+        mean_gradient = job.plan.layout.trainable(job.start - job.trained).div_(job.stats.effective_steps * job.lr)
+        new = (control - scratch["server"]).add_(mean_gradient)
+        del mean_gradient
         if self.normalise:
-            new = new / (job.stats.mean_weight or 1.0)
-        return new, {"change": (new - control) * self.scale(job)}
+            new.div_(job.stats.mean_weight or 1.0)
+        return new, {"change": (new - control).mul_(self.scale(job))}
 
     def receive(self, server: Server, replies: Replies) -> None:
         changes = [message["change"] for message in replies.client_messages]

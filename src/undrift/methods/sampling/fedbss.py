@@ -17,8 +17,9 @@ is U), `loss` (ℓ ≤ `level`), `top` (the median loss of the `level` most unce
 `order=matched` (a new random subset each epoch: FedAvg with as many steps).
 
 `survey_of=3` notes every sample of client 3 instead of a few, and which positions are biased: docs/evaluation.md says how to
-read which samples change sides between rounds. The uncertainty of a sequence or a mask is the mean over its tokens or
-pixels. A task without class logits is refused.
+read which samples change sides between rounds.
+
+The uncertainty of a sequence or a mask is the mean over its tokens or pixels. A task without class logits is refused.
 """
 
 from __future__ import annotations

@@ -156,17 +156,17 @@ class Bound(Weighting):
         return M2 * (r * (2 - r)).sum().item(), M2 * self.points  # v = 0, whatever m is; every u − l is at most M²
 
     def losses(self, job: Job, role: str) -> torch.Tensor:
-        """L of every sample under the model in a role; the pass over the training data is shared with other parts."""
+        """L of every sample for the model in a role; the pass over the training data is shared with other parts."""
         if self.on == "train":
             return LOSS[self.loss](job.plan.task, job.scored(role).logits.double(), job.targets)
         return self.measured(job, getattr(job, role), self.on)
 
     def measured(self, job: Job, vector: torch.Tensor, on: str) -> torch.Tensor:
-        replica, loss = job.replica(vector), LOSS[self.loss]
-        found = [loss(job.plan.task, replica(x)[0].double(), y) for x, y in job.batches("held", on=on)]
-        if not found:  # a client of one sample holds nothing out, and not every client has a test slice
-            return self.measured(job, vector, "train")
-        return torch.cat(found)
+        """L of every sample in a pass of its own. A client of one sample holds nothing out, and not every client has a test
+        slice: then of the training data."""
+        replica, loss, task = job.replica(vector), LOSS[self.loss], job.plan.task
+        batches = [loss(task, replica(x)[0].double(), y) for x, y in job.batches("held", on=on)]
+        return torch.cat(batches) if batches else self.measured(job, vector, "train")
 
     def grid(self) -> torch.Tensor:
         start = self.radius / self.points if self.start is None else self.start
