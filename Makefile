@@ -18,7 +18,7 @@ setup-all: .venv/.setup-all
 
 .venv/.setup-all: .venv/.setup
 	@echo "installing all extras into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,tables,ray,flower,hf,track,wandb,figures,privacy]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,tables,ray,flower,hf,track,wandb,figures,privacy,peft,live]'
 	@touch $@ .venv/.setup-docs
 
 .venv/.setup-docs: .venv/.setup

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.study.verdict import listed
+from undrift.study.verdict import shown as verdict_text
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "privacy.md"
@@ -102,7 +103,7 @@ def example_table() -> str:
         spread = f" ± {statistics.stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
         noise = rows[0]["privacy"]["noise"]
         cells = [shown(asked), f"{noise:.3g}", f"{statistics.mean(accuracies):.1f}{spread}", str(len(rows))]
-        lines.append(f"| {' | '.join([*cells, str(found.get(asked, ''))])} |")
+        lines.append(f"| {' | '.join([*cells, verdict_text(found[asked], 1) if asked in found else ''])} |")
     return "\n".join([*lines, "", concluded(found)]) + "\n"
 
 
@@ -130,14 +131,15 @@ def concluded(found: dict[float | None, Any]) -> str:
     words = {
         "false": "costs accuracy",
         "true": "has the higher accuracy",
-        "open": "cannot be distinguished from no noise",
+        "open": "makes no difference that these seeds can show",
     }
     parts = []
     for outcome, said in words.items():
         which = [shown(asked) for asked, verdict in found.items() if verdict.outcome == outcome]
         if which:
-            parts.append(f"ε = {listed(which)} {said}")
-    return f"{'; '.join(parts)} (95 % intervals of the paired differences, corrected for {len(found)} values of ε)."
+            parts.append(f"at ε = {listed(which)} the noise {said}")
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]} (95 % intervals of the paired differences, corrected for {len(found)} values of ε)."
 
 
 def rendered(text: str) -> str:

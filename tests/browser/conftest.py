@@ -78,10 +78,10 @@ class Chrome:
         elif method == "Runtime.consoleAPICalled" and given["type"] in ("error", "assert"):
             self.errors.append(json.dumps(given["args"])[:500])
 
-    def open(self, page: Path) -> None:
-        """Load a page. `errors` then holds every error of its console."""
+    def open(self, page: Path | str) -> None:
+        """Load a file, or the page of an address. `errors` then holds every error of its console."""
         self.errors = []
-        self.ask("Page.navigate", url=f"file://{page}")
+        self.ask("Page.navigate", url=page if isinstance(page, str) else f"file://{page}")
         self.loaded = False  # only now: an event of the previous page may have arrived in between
         while not self.loaded:
             self._next()

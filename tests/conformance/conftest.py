@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from undrift.federation.federation import Federation
-from undrift.testing import Outcome, run_parts, small_network
+from undrift.testing import Outcome, adapted_network, run_parts, small_network
 
 FEATURES, CLASSES, ROUNDS = 16, 3, 3
 ONE_CLASS, ONE_SAMPLE, SICK = 0, 1, 3
@@ -110,6 +110,12 @@ ROWS = [
     Row("pfedme(lam=2)"),
     Row("fedproto"),
     Row("objective.fedproto"),
+    # low-rank adapters
+    Row("ffa-lora", model="adapted"),
+    Row("fedsa-lora", model="adapted"),
+    Row("flexlora", model="adapted"),
+    Row("flora", model="merged"),
+    Row("hetlora(ranks=[1, 2])", model="adapted"),
     # parts that no published name brings
     Row("sampling.subset"),
     Row("weighting.mix([size(), bound()], [0.5, 0.5])"),
@@ -134,6 +140,7 @@ ROWS = [
     Row("fedbss(T1=1)+fedprox@fednolowe"),
     Row("feddyn@bound"),
     Row("scaffold+fedsam(rho=0.2)"),
+    Row("fedsa-lora+scaffold@fednolowe", model="adapted"),
     Row("flood(T=2)+fedlc+fedsam(rho=0.2)+pfedme(lam=2)"),
 ]
 
@@ -190,7 +197,16 @@ def conv(norm: bool = False) -> nn.Module:
     )
 
 
-MODELS = {"plain": plain, "norm": norm, "conv": conv, "conv_norm": lambda: conv(norm=True)}
+def adapted(merged: bool = False, **more: Any) -> nn.Module:
+    return adapted_network(FEATURES, CLASSES, merged=merged, **more)
+
+
+BATCHNORM: dict[str, Any] = {"norm": True, "dropout": 0.3}
+MODELS = {
+    "plain": plain, "norm": norm, "conv": conv, "conv_norm": lambda: conv(norm=True), "adapted": adapted,
+    "adapted_norm": lambda: adapted(**BATCHNORM), "merged": lambda: adapted(True),
+    "merged_norm": lambda: adapted(True, **BATCHNORM),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def test_one_sample_and_one_class_clients_take_part(row, undisturbed):
 
 
 def test_batchnorm_dropout_and_partial_participation(row, battery, federation):
-    options = {"model": "conv_norm" if row.model == "conv" else "norm", "cohort": 5}
+    options = {"model": "norm" if row.model in ("plain", "norm") else f"{row.model}_norm", "cohort": 5}
     if row.batchnorm:
         with pytest.raises(BadRequest, match=row.batchnorm):
             battery(row, federation, **options)

@@ -23,15 +23,15 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
-def test_parameters_come_first_then_frozen_ones_then_buffers():
+def test_parameters_come_first_then_buffers_and_frozen_ones_are_outside():
     module = network()
     module[0].weight.requires_grad_(False)
     layout = flat(module).layout
     kinds = [entry.kind for entry in layout.entries]
-    assert kinds == sorted(kinds, key=["parameter", "frozen", "buffer"].index)
+    assert kinds == sorted(kinds, key=["parameter", "buffer"].index)
     assert layout.entry("0.weight").kind == "frozen"
     assert layout.nP == sum(p.numel() for p in module.parameters() if p.requires_grad)
-    assert layout.n == layout.nP + 30 + 10
+    assert layout.n == layout.nP + 10
     assert layout.integers == ("1.num_batches_tracked",)
 
 

@@ -185,8 +185,8 @@ def test_orders_from_before_a_server_restart_are_not_executed(deploy):
     deployment.serve()
     old = next(envelope for _, envelope in deployment.transport.down if envelope.head["kind"] == "orders")
     site_store = store_of(deployment, "berlin")
-    session, initial, integers = site_store.load_initial()
-    site_store.save_initial(session + 1, initial, integers)
+    session, initial, integers, base = site_store.load_initial()
+    site_store.save_initial(session + 1, initial, integers, base)
     reply = client.handle(deployment.transport.spec, deployment.transport.configs[BERLIN], old)
     assert reply.head["kind"] == "unknown run"
 

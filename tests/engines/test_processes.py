@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from undrift.engine.spawn import start_workers, stop_workers
 from undrift.experiment.resume import resume
 from undrift.methods.published import PUBLISHED
 from undrift.round.orders import Order
-from undrift.testing import small_network, tiny
+from undrift.testing import adapted_network, needs_adapters, small_network, tiny
 
 SETTINGS = {"rounds": 4, "epochs": 2, "batch": 8, "momentum": 0.5, "cohort": 3, "evaluate_every": 2, "proxy": 0}
 TEXT = {"trimmed": "trimmed(0.4)"}  # with the default a cohort of three has no client to trim
@@ -41,7 +42,8 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers,
     federation = tiny(clients=5)
 
     def network():
-        return small_network(5, 3, norm=True, dropout=0.2)
+        make = partial(adapted_network, merged=True) if needs_adapters(name) else small_network
+        return make(5, 3, norm=True, dropout=0.2)
 
     settings = {**SETTINGS, "model": network, "out": False}
     name = TEXT.get(name, name)
@@ -53,6 +55,28 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers,
         result.rows("SELECT * FROM metrics ORDER BY round, client, stage, data, metric") for result in (inline, spread)
     ]
     assert stages[0] == stages[1]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "flood", "fedlc", "fedrep", "fedbss+fliu"])
+def test_lockstep_gives_the_same_bits_inline_and_with_one_or_two_workers(name, workers):
+    federation = tiny(clients=9)
+    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
+    inline = ud.run(name, federation, engine="inline", **settings)
+    for count in (1, 2):
+        spread = ud.run(name, federation, engine="processes", started=workers[:count], **settings)
+        assert torch.equal(inline.vector, spread.vector)
+        assert inline.summary["stages"] == spread.summary["stages"]
+
+
+@pytest.mark.slow
+def test_lockstep_gives_the_same_bits_with_three_workers():
+    federation, three = tiny(clients=9), start_workers(3)
+    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
+    try:
+        spread = ud.run("scaffold+flood", federation, engine="processes", started=three, **settings)
+    finally:
+        stop_workers(three)
+    assert torch.equal(ud.run("scaffold+flood", federation, engine="inline", **settings).vector, spread.vector)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ LEVELS = (
     ("experiment",),
     ("testing", "study"),
     ("papers", "report"),
-    ("deploy", "bench", "cli"),
+    ("deploy", "bench", "live", "cli"),
 )
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # (file, room it may import although that lies to its right): why.

@@ -22,7 +22,7 @@ from undrift.methods.published import PUBLISHED
 from undrift.methods.upload.covered import joint_norm
 from undrift.round.server import ServerRound
 from undrift.store.run_store import RunStore
-from undrift.testing import QUICK, run_parts, tiny
+from undrift.testing import QUICK, adapted_network, needs_adapters, run_parts, tiny
 
 CLIENTS = tiny()
 
@@ -193,7 +193,8 @@ REFUSED = {"fedbn"}  # on a plain network there is nothing to normalise
 
 def outcome_of(name: str) -> str:
     try:
-        run_parts(f"{name}+upload.dp(noise=0.5, clip=1)", CLIENTS, rounds=2, evaluate_every=2)
+        own = {"model": lambda: adapted_network(5, 3)} if needs_adapters(name) else {}
+        run_parts(f"{name}+upload.dp(noise=0.5, clip=1)", CLIENTS, rounds=2, evaluate_every=2, **own)
     except BadRequest as refusal:
         return str(refusal)
     return "runs"

@@ -1,6 +1,7 @@
 """The costs of a method, counted on a tiny federation: passes over the data, training, bytes, memory.
 
-There are five clients of twenty random samples, a network with BatchNorm, two epochs and three rounds. The last round is
+There are five clients of twenty random samples, a network with BatchNorm (with an adapter, if the method needs one), two
+epochs and three rounds. The last round is
 counted: then every schedule that defaults to a fraction of the run is on. Passes are samples over samples, so a pass
 over a fifth of the data is 0.2 passes. Passes once a round and passes in every local epoch are counted separately.
 """
@@ -30,6 +31,7 @@ from undrift.methods.naming import method
 from undrift.round.client import ClientRound
 from undrift.round.orders import Order, Reply
 from undrift.store.run_store import RunStore
+from undrift.testing import LowRank, needs_adapters
 
 CLIENTS, SAMPLES, EPOCHS = 5, 20, 2
 INPUTS, CLASSES = 64, 10
@@ -76,7 +78,6 @@ def count(what: Any) -> Costs:
     """The costs of a part, a method, or a text that names one."""
     options = {
         "method": method(what),
-        "model": network,
         "rounds": 3,
         "epochs": EPOCHS,
         "batch": SAMPLES // 2,
@@ -85,10 +86,11 @@ def count(what: Any) -> Costs:
         "out": False,
         "device": "cpu",
     }
+    first, second = (adapted, merged) if needs_adapters(what) else (network, network_without_statistics)
     try:
-        setup = prepare(from_keywords(options), federation())
-    except BadRequest:  # a part that takes no BatchNorm
-        setup = prepare(from_keywords({**options, "model": network_without_statistics}), federation())
+        setup = prepare(from_keywords({**options, "model": first}), federation())
+    except BadRequest:  # a part that takes no BatchNorm, or merges adapters
+        setup = prepare(from_keywords({**options, "model": second}), federation())
     store = RunStore(None)
     engine = Counting(setup.runtime, store.states)
     loop = setup.loop(engine, store, evaluator=NoEvaluation())
@@ -140,6 +142,17 @@ def network_without_statistics() -> nn.Module:
 
 def network() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Linear(100, CLASSES))
+
+
+def adapted(merge: bool = False) -> nn.Module:
+    """The same with an adapter of rank 4 on its first layer."""
+    first, *others = network().children()
+    assert isinstance(first, nn.Linear)
+    return nn.Sequential(LowRank(first, 4, merged=merge), *others)
+
+
+def merged() -> nn.Module:
+    return adapted(merge=True)
 
 
 def model_bytes() -> int:

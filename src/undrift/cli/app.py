@@ -20,11 +20,13 @@ from undrift.cli import (
     methods,
     models,
     paper,
+    predict,
     report,
     resume,
     run,
     runs,
     show,
+    watch,
 )
 from undrift.core.errors import Stopped
 
@@ -63,12 +65,14 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
         typer.echo(WELCOME)
 
 
-for module in (demo, run, compare, resume, show, report, export, runs, methods, models, check, env, bench):
+for module in (
+    demo, run, compare, resume, show, report, export, predict, runs, watch, methods, models, check, env, bench,
+):  # fmt: skip
     module.add(app)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
 app.add_typer(deploy.app, name="deploy")
 commands = [
-    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "models", "paper", "report", "resume",
-    "run", "runs", "show",
+    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "models", "paper", "predict", "report",
+    "resume", "run", "runs", "show", "watch",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from undrift.cli.settings import open_log
+from undrift.core.words import clock
 from undrift.experiment.tables import headline_value
 from undrift.study.tasks import Row, StudyCallback, Task
 
@@ -132,18 +133,6 @@ class Board(StudyCallback):
         if self.log is not None:
             self.log.close()
             self.log = None
-
-
-def clock(seconds: float) -> str:
-    """A duration as text.
-
-    >>> clock(75), clock(7500)
-    ('75 s', '2 h 05 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def shown(headline: float | None) -> str:

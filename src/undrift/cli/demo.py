@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -37,12 +38,14 @@ def demo(
     rounds: str | None = typer.Option(
         None, "--rounds", help=f"communication rounds [{SETTINGS['rounds']}]", metavar="VALUE"
     ),
+    watch: bool = typer.Option(False, "--watch", help="open the live page while it runs (undrift watch)"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
 ) -> None:
     """Compare methods on a small noisy federation. FedAvg and seven others learn handwritten digits, in a minute."""
     from undrift.cli.compare import carried_out, present
     from undrift.cli.settings import read
+    from undrift.cli.watch import require_live, watched
     from undrift.experiment.options import from_keywords
     from undrift.federation.dealing import federate
     from undrift.report import label_distribution
@@ -50,6 +53,8 @@ def demo(
     from undrift.study.comparison import MethodEntry
 
     settings = SETTINGS | ({} if rounds is None else read({"rounds": rounds}))
+    if watch:
+        require_live()
     from_keywords(settings)  # refuse bad values before anything is shown or removed
     if not quiet:
         federation = federate(SETTINGS["data"], SETTINGS["partition"], 20, noise=SETTINGS["noise"])
@@ -62,5 +67,7 @@ def demo(
     if is_demo(Path(out)):
         shutil.rmtree(out)
     asked = plan_comparison([MethodEntry(name) for name in METHODS], settings, SEEDS, None, {})
-    present(carried_out(asked, comparison_folder(asked, out, resume=False), quiet, None), json, quiet,
-            "Undrift demo: FedAvg and the methods against drift")  # fmt: skip
+    folder = comparison_folder(asked, out, resume=False)
+    with watched(folder) if watch else contextlib.nullcontext():
+        done = carried_out(asked, folder, quiet, None)
+        present(done, json, quiet, "Undrift demo: FedAvg and the methods against drift")

@@ -1,4 +1,4 @@
-"""`undrift export`: the tables of a run as CSV or Parquet."""
+"""`undrift export`: the tables of a run as CSV or Parquet, and its model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,38 @@ def export(
     as_csv: bool = typer.Option(False, "--csv", help="write one .csv per table (the default)"),
     parquet: bool = typer.Option(False, "--parquet", help="write one .parquet per table (needs the extra `tables`)"),
     out: str | None = typer.Option(None, "--out", help="folder to write to [RUN/export]"),
+    model: str | None = typer.Option(None, "--model", help="write the whole model to this .safetensors file instead"),
+    adapter: bool = typer.Option(
+        False, "--adapter", help="of the model only what was trained, without its frozen base"
+    ),
+    client: str | None = typer.Option(None, "--client", help="the model of this client [the global model]"),
+    trust: bool = typer.Option(False, "--trust", help="import the code that the run names (package:function)"),
 ) -> None:
-    """Export the record of a run, one file per table, and run.toml as the run wrote it."""
+    """Export the record of a run, one file per table, and run.toml as the run wrote it. With --model, its model."""
+    if model is not None:
+        export_model(run, Path(model), adapter, client, trust)
+        if not (as_csv or parquet or out):
+            return
+    elif adapter or client is not None:
+        raise BadRequest(
+            f"{'--adapter' if adapter else '--client'} goes with --model FILE; give the file, or leave it out"
+        )
+    export_tables(run, as_csv, parquet, out)
+
+
+def export_model(run: str, path: Path, adapter: bool, client: str | None, trust: bool) -> None:
+    from undrift.cli.trust import open_trusted
+    from undrift.experiment.whole_model import save_model
+
+    if path.suffix != ".safetensors":
+        raise BadRequest(f"a model is written as .safetensors, not to {str(path)!r}; name such a file")
+    result = open_trusted(run, trust)
+    tensors, numbers = save_model(result, path, result.client_of(client), adapter)
+    typer.echo(f"{path}: {tensors} tensors, {numbers:,} numbers")
+
+
+def export_tables(run: str, as_csv: bool, parquet: bool, out: str | None) -> None:
+    """One file per table, and run.toml as the run wrote it."""
     from undrift.cli import note
     from undrift.experiment.folders import run_folder
     from undrift.experiment.resume import open_store

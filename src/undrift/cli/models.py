@@ -97,5 +97,6 @@ at every place of a sequence, `unet` logits at every pixel, the others one row p
 A model of your own is any `torch.nn.Module` whose output fits the task, for classes one row of logits per sample:
 `ud.run(model=Net())`, a function that makes one (without arguments, or of the shape of a sample and the number of
 classes), or `--model package:function`. It is copied and held as one float32 vector, so float64 and bfloat16 networks
-train in float32. Old-style `weight_norm`, `spectral_norm` and pruned layers
+train in float32. Frozen parameters (`requires_grad=False`) are outside the vector and keep their dtype
+([adapters](adapters.md)). Old-style `weight_norm`, `spectral_norm` and pruned layers
 train. Methods that need the features before the last layer need a last linear layer with a weight of its own."""

@@ -78,6 +78,11 @@ class Method:
     def private_names(self, layout: Layout) -> set[str]:
         return {name for part in self.on("private") for name in part.entries(layout)}
 
+    @property
+    def freezes(self) -> list[str]:
+        """Patterns of parameters that are not trained."""
+        return [pattern for part in self.parts for pattern in part.freezes]
+
     def private_mask(self, layout: Layout) -> torch.Tensor | None:
         names = self.private_names(layout)
         return layout.mask(names) if names else None
@@ -139,6 +144,7 @@ NEEDS = {
     "class_logits": "logits of classes, which this task's output is not; use another method",
     "errors": "predictions that are right or wrong, which this task's are not; use another method",
     "proxy": "a proxy set at the server; add --proxy 0.02",
+    "adapters": 'low-rank adapters, and the model has none; add --adapt "lora(rank=8)"',
     "features": "the features that enter the last linear layer, one vector per sample, and the model has none: its output is "
     "not that of a linear layer, or it has several per sample; use another method",
 }

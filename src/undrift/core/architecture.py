@@ -8,14 +8,40 @@ import torch
 from torch import nn
 
 from undrift.core.errors import BadRequest
+from undrift.core.frozen import frozen_of
+from undrift.core.modules import Scratch, other_floats, scratch_buffers, to_float32
 from undrift.core.samples import mapped
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
-def architecture(
-    module: nn.Module, sample: Any
-) -> tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]:
+Architecture = tuple[tuple[tuple[str, str], ...], frozenset[str], str | None, bool]
+
+
+def examined(
+    module: nn.Module, sample: Any, device: torch.device | str
+) -> tuple[nn.Module, list[Scratch], list[str], Architecture]:
+    """(the module on its device, its buffers outside the state dict, notes, what one forward pass shows). Trained
+    parameters and buffers are held as float32. Frozen parameters keep their dtype if the network can run so."""
+    others = other_floats(module)
+    if kept := set(others) & set(frozen_of(module)):
+        to_float32(module)
+        module = module.to(device)
+        scratch = scratch_buffers(module)
+        try:
+            return module, scratch, notes_on(others, kept), architecture(module, sample.to(device))
+        except RuntimeError:  # inputs of one dtype meet weights of another
+            pass
+    module = (module.float() if others else module).to(device)
+    scratch = scratch_buffers(module)
+    return module, scratch, notes_on(others, set()), architecture(module, sample.to(device))
+
+
+def notes_on(others: dict[str, str], kept: set[str]) -> list[str]:
+    return [f"{name} was {kind} and is held as float32" for name, kind in others.items() if name not in kept]
+
+
+def architecture(module: nn.Module, sample: Any) -> Architecture:
     """One forward pass in eval mode: leaf modules in order of execution, normalisations, the head, and whether a
     batch of one sample would leave BatchNorm with a single value per channel."""
     order: list[tuple[str, nn.Module, torch.Tensor | None]] = []
@@ -54,7 +80,8 @@ def architecture(
         if linear and value is not None and value.numel() == logits.numel() and value.size(0) == logits.size(0):
             # With old-style weight_norm or pruning the weight is computed from other tensors: parts that need the
             # head's own weight refuse such a model.
-            if torch.equal(value.flatten(), logits.flatten()) and "weight" in child._parameters:
+            own = name.rpartition(".")[2] != "base_layer"  # of an adapter that adds to it, at first nothing
+            if own and torch.equal(value.flatten(), logits.flatten()) and "weight" in child._parameters:
                 head = name
             break
     norms = frozenset(name for name, child, _ in order if isinstance(child, NORMS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -10,8 +11,10 @@ from torch import nn
 Scratch = tuple[str, str, torch.Tensor | None]  # module, name and value of a buffer that is not in the state dict
 
 
-def module_copy(module: nn.Module) -> nn.Module:
-    """A deep copy. Old-style weight_norm, spectral_norm and pruning keep the weight that the last pass computed as a plain
+def module_copy(module: nn.Module, instead: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
+    """A deep copy. `instead` has by id what the copy holds in place of a tensor.
+
+    Old-style weight_norm, spectral_norm and pruning keep the weight that the last pass computed as a plain
     attribute with a graph, which torch does not copy; the next pass computes it anew, so a value without graph will do."""
     derived = [
         value
@@ -19,7 +22,34 @@ def module_copy(module: nn.Module) -> nn.Module:
         for value in vars(owner).values()
         if isinstance(value, torch.Tensor) and value.grad_fn is not None
     ]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in derived})
+    return copy.deepcopy(module, {**{id(value): value.detach().clone() for value in derived}, **(instead or {})})
+
+
+def hollow_copy(module: nn.Module) -> nn.Module:
+    """A copy with empty tensors in place of the frozen parameters."""
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    return module_copy(
+        module, {id(p): nn.Parameter(torch.empty(0, dtype=p.dtype), requires_grad=False) for p in frozen}
+    )
+
+
+def filled(module: nn.Module, frozen: Mapping[str, torch.Tensor]) -> nn.Module:
+    """The module of `hollow_copy` with its frozen parameters again, which are not copied."""
+    parameters = dict(module.named_parameters())
+    for name, value in frozen.items():
+        parameters[name].data = value
+    return module
+
+
+def to_float32(module: nn.Module) -> None:
+    """Hold trained parameters and buffers as float32; frozen parameters keep their dtype."""
+    for parameter in module.parameters():
+        if parameter.requires_grad and parameter.is_floating_point():
+            parameter.data = parameter.data.float()
+    for owner in module.modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                owner._buffers[name] = buffer.float()
 
 
 def other_floats(module: nn.Module) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """A model as one flat float32 vector θ = [P | F].
 
-P holds the trainable parameters; F the frozen ones and the persistent floating buffers (BatchNorm statistics).
-Integer buffers are sent separately. The module's tensors are *views* into the vector, so loading a model is one copy, SGD is
-a few vector operations, and averaging, mixing and control variates never see a module.
+P holds the trainable parameters; F the persistent floating buffers (BatchNorm statistics). Integer buffers are sent
+separately. Frozen parameters (`requires_grad=False`) are no part of it (`core/frozen.py`). The module's tensors are
+*views* into the vector, so loading a model is one copy, SGD is a few vector operations, and averaging, mixing and
+control variates never see a module.
 
 Three traps, each met in practice:
 - A view is lost silently when code replaces a tensor (`.double()`, `.to(memory_format=…)`, `load_state_dict(assign=True)`),
@@ -21,11 +22,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from undrift.core.architecture import architecture
+from undrift.core.architecture import examined
 from undrift.core.errors import BadRequest
-from undrift.core.modules import Scratch, module_copy, other_floats, persistent_buffers, put_back, scratch_buffers
+from undrift.core.frozen import Frozen, frozen_of
+from undrift.core.modules import Scratch, module_copy, persistent_buffers, put_back, scratch_buffers
 
 Integers = dict[str, torch.Tensor]
+HALVES = (torch.float16, torch.bfloat16)
 View = tuple[dict[str, Any], str, int]  # the module's own dict, the name in it, the address it must have
 
 
@@ -37,7 +40,8 @@ class Entry:
     shape: tuple[int, ...]
     start: int
     stop: int
-    kind: str  # "parameter" (in P), "frozen" or "buffer" (in F)
+    kind: str  # "parameter" (in P), "buffer" (in F) or "frozen" (outside the vector: start = stop)
+    dtype: str = "float32"
 
     @property
     def module(self) -> str:
@@ -61,13 +65,14 @@ class Layout:
     head: str | None = None  # the module whose output is the logits
     batchnorm_needs_two: bool = False  # BatchNorm would see one value per channel in a batch of one sample
     notes: tuple[str, ...] = field(default=(), compare=False)
+    frozen: tuple[Entry, ...] = ()
 
     def trainable(self, vector: torch.Tensor) -> torch.Tensor:
         """The slice P of a vector (a view)."""
         return vector[: self.nP]
 
     def entry(self, name: str) -> Entry:
-        return next(entry for entry in self.entries if entry.name == name)
+        return next(entry for entry in (*self.entries, *self.frozen) if entry.name == name)
 
     def part(self, vector: torch.Tensor, name: str) -> torch.Tensor:
         """The tensor called `name` inside a vector (a view in its own shape)."""
@@ -89,6 +94,8 @@ class Layout:
     def signature(self) -> str:
         """A hash of names, shapes and kinds: two sites must agree on it."""
         text = repr([(e.name, e.shape, e.kind) for e in self.entries]) + repr(self.integers)
+        if self.frozen:
+            text += repr([(e.name, e.shape, e.dtype) for e in self.frozen])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -96,17 +103,13 @@ class Flat:
     """A module whose parameters and floating buffers are views into `vector`."""
 
     def __init__(self, module: nn.Module, sample: Any, device: torch.device | str = "cpu") -> None:
-        others = other_floats(module)
-        self.module = (module.float() if others else module).to(device)
-        self._scratch = scratch_buffers(self.module)
-        modules, norms, head, batchnorm_needs_two = architecture(self.module, sample.to(device))
-        notes = [f"{name} was {kind} and is held as float32" for name, kind in others.items()]
-        parameters = [(n, p) for n, p in self.module.named_parameters()]
-        trained = [(n, p) for n, p in parameters if p.requires_grad]
-        frozen = [(n, p) for n, p in parameters if not p.requires_grad]
+        self.module, self._scratch, notes, shown = examined(module, sample, device)
+        modules, norms, head, batchnorm_needs_two = shown
+        trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        self.frozen = Frozen(frozen_of(self.module))
         buffers, integers = persistent_buffers(self.module)
         entries, at = [], 0
-        for kind, tensors in (("parameter", trained), ("frozen", frozen), ("buffer", buffers)):
+        for kind, tensors in (("parameter", trained), ("buffer", buffers)):
             for name, tensor in tensors:
                 if tensor.is_complex():
                     raise BadRequest(f"the model's {name} is complex; Undrift holds models as real float32 vectors")
@@ -117,7 +120,7 @@ class Flat:
         nP = next((e.start for e in entries if e.kind != "parameter"), at)
         self.layout = Layout(
             tuple(entries), tuple(name for name, _ in integers), nP, at, modules, norms, head,
-            batchnorm_needs_two, tuple(notes),
+            batchnorm_needs_two, tuple(notes), frozen_entries(self.frozen, at),
         )  # fmt: skip
         self.vector = torch.empty(at, dtype=torch.float32, device=device)
         self.P = self.vector[:nP]
@@ -126,7 +129,7 @@ class Flat:
         self._views: list[View] = []
         with torch.no_grad():
             owners = dict(self.module.named_modules())
-            for entry, tensor in zip(entries, [t for _, t in trained + frozen + buffers], strict=True):
+            for entry, tensor in zip(entries, [t for _, t in trained + buffers], strict=True):
                 view = self.vector[entry.place].view(entry.shape)
                 view.copy_(tensor)
                 if entry.kind != "buffer":
@@ -159,7 +162,8 @@ class Flat:
 
     def __call__(self, x: Any) -> torch.Tensor:
         out = self.module(x) if isinstance(x, torch.Tensor) else self.module(**x)  # columns by name
-        return out if isinstance(out, torch.Tensor) else out.logits
+        out = out if isinstance(out, torch.Tensor) else out.logits
+        return out.float() if out.dtype in HALVES else out  # of a base in half precision
 
     def gradients(self, loss: torch.Tensor) -> list[torch.Tensor]:
         """d loss / d P as autograd makes it: one fresh tensor per parameter, zeros where the loss does not depend."""
@@ -194,21 +198,23 @@ class Flat:
         return logits.flatten(1)
 
     def intact(self) -> bool:
-        """Whether the module's tensors, as it holds them now, still are views of the vector."""
-        return all(home[name].data_ptr() == pointer for home, name, pointer in self._views)
+        """Whether the module's tensors, as it holds them now, still are views of the vector, and its frozen parameters
+        those that were sealed."""
+        whole = all(home[name].data_ptr() == pointer for home, name, pointer in self._views)
+        return whole and self.frozen.written() is None
 
     def twin(self) -> Flat:
-        """An independent copy of the network with a vector of its own."""
+        """An independent copy of the network with a vector of its own. The frozen parameters are the same ones."""
         other = object.__new__(Flat)
         if self._catch is not None:
             self._catch.remove()
         saved, self.features = self.features, None
-        module = module_copy(self.module)
+        module = module_copy(self.module, {id(p): p for p in self.frozen.parameters.values()})
         self.features = saved
         if self._catch is not None:
             self._catch = None
             self.watch()
-        other.module, other.layout = module, self.layout
+        other.module, other.layout, other.frozen = module, self.layout, self.frozen
         other.vector = torch.empty_like(self.vector)
         other.P = other.vector[: self.layout.nP]
         parameters, owners = dict(module.named_parameters()), dict(module.named_modules())
@@ -231,10 +237,17 @@ class Flat:
         other.load(vector, integers)
         return {name: value.detach().clone().contiguous() for name, value in other.module.state_dict().items()}
 
+    def frozen_names(self) -> set[str]:
+        """The names in the state dict that belong to frozen parameters, all names of tied ones included."""
+        frozen = {id(parameter) for parameter in self.frozen.parameters.values()}
+        return {name for name, value in self.module.state_dict(keep_vars=True).items() if id(value) in frozen}
+
     def read_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take the values of a state dict; names or shapes that differ are an error that names them."""
-        own = self.module.state_dict()
-        if missing := sorted(set(own) - set(state)):
+        """Take the values of a state dict; names or shapes that differ are an error that names them. One without the
+        frozen parameters leaves them as they are."""
+        own, frozen = self.module.state_dict(), self.frozen_names()
+        needed = set(own) if frozen & set(state) else set(own) - frozen
+        if missing := sorted(needed - set(state)):
             raise BadRequest(f"the state dict lacks {missing[0]} (and {len(missing) - 1} more); is it of this model?")
         if extra := sorted(set(state) - set(own)):
             raise BadRequest(f"the state dict has {extra[0]}, which this model does not have")
@@ -246,6 +259,14 @@ class Flat:
         with torch.no_grad():
             for name, value in state.items():
                 own[name].copy_(value)
+        self.frozen.seal()
+
+
+def frozen_entries(frozen: Frozen, at: int) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(name, tuple(p.shape), at, at, "frozen", str(p.dtype).removeprefix("torch."))
+        for name, p in frozen.parameters.items()
+    )
 
 
 def tied(owners: dict[str, nn.Module], entry: Entry, view: torch.Tensor) -> View:

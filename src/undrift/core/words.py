@@ -47,3 +47,15 @@ def shown(value: Any, most: int = 80) -> str:
 
 def clipped(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def clock(seconds: float) -> str:
+    """A duration as text.
+
+    >>> clock(75), clock(7500)
+    ('75 s', '2 h 05 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

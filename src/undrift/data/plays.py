@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,18 +96,18 @@ def cut(whole: Arrays, chosen: np.ndarray, pieces: int | None, length: int) -> A
             client[split].append(number)
     arrays: Arrays = {"classes": whole["alphabet"], "clients": whole["roles"][chosen]}
     for split in starts:
-        begin = np.array(starts[split], dtype=np.int64)
-        lengths = np.array(stops[split], dtype=np.int64) - begin
+        first_places = np.array(starts[split], dtype=np.int64)
+        lengths = np.array(stops[split], dtype=np.int64) - first_places
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        places = np.repeat(begin, lengths) + within
+        places = np.repeat(first_places, lengths) + within
         arrays[f"x_{split}"], arrays[f"y_{split}"] = whole["characters"][places], whole["characters"][places + 1]
         arrays[f"offsets_{split}"], arrays[f"client_{split}"] = offsets, np.array(client[split], dtype=np.int64)
     return arrays
 
 
 def as_data_set(arrays: Arrays, licence: str, source: str, note: str) -> DataSet:
-    parts = {
+    parts: dict[str, Any] = {
         f"{name}_{split}": Ragged(arrays[f"{name}_{split}"].astype(np.int64), PAD, arrays[f"offsets_{split}"])
         for name in "xy"
         for split in ("train", "test")

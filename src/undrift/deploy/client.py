@@ -20,6 +20,7 @@ import undrift
 from undrift.contract.declare import Malformed
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
+from undrift.deploy.base import BaseMissing, base_size, use_base
 from undrift.deploy.claims import needs_effective_steps
 from undrift.deploy.envelope import Envelope, check_fields
 from undrift.deploy.packing import pack_replies
@@ -35,7 +36,7 @@ from undrift.round.runtime import Runtime
 
 HANDSHAKE_FIELDS = {
     "kind": (str,), "run": (str,), "session": (int,), "version": (str,), "parts": (list,), "layout": (str,),
-    "labels": (list,), "initial": (str,), "integers": (dict,),
+    "labels": (list,), "initial": (str,), "integers": (dict,), "base": (str,), "frozen": (str,),
 }  # fmt: skip
 ORDERS_FIELDS = {
     "kind": (str,),
@@ -115,7 +116,7 @@ def log(text: str) -> None:
 
 
 def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
-    request = check_fields(envelope.head, HANDSHAKE_FIELDS)
+    request = check_fields(envelope.head, HANDSHAKE_FIELDS, optional=("frozen",))
     if request["version"] != undrift.__version__:
         raise Refused(
             "version",
@@ -139,6 +140,10 @@ def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
     decoder = Decoder(envelope, setup.plan, setup.runtime.model.integers())
     initial = decoder.array(request["initial"], torch.float32, (setup.plan.layout.n,)).clone()
     integers = decoder.integers(request["integers"], private=True)
+    sent = None
+    if "frozen" in request:
+        sent = decoder.array(request["frozen"], torch.uint8, (base_size(setup.plan.layout),))
+    use_base(setup, node.site, site_store, request["base"], sent)
     head = {
         "kind": "roll",
         "site": node.site,
@@ -150,14 +155,16 @@ def handle_handshake(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
     }
     reply = Envelope(head)
     with site_store.locked():
-        site_store.save_initial(request["session"], initial, integers)
+        site_store.save_initial(request["session"], initial, integers, request["base"])
         site_store.log_sent(reply)
     log(f"{node.site} is number {spec.number(node.site)} of {len(spec.all_sites)}; its folder is {site_store.folder}")
     return reply
 
 
 def site_setup(spec: Spec, node: Node) -> Setup:
-    """The run at this site, with the site's own data under its client number."""
+    """The run at this site, with the site's own data under its client number. Θ⁰ comes with the handshake, so a file
+    that the run started from is not needed here."""
+    spec = replace(spec, table={name: value for name, value in spec.table.items() if name != "init"})
     data, labels = load_site_data(node)
     try:
         return spec.setup(site_federation(spec, node.site, data, labels))
@@ -231,12 +238,17 @@ def handle_orders(spec: Spec, node: Node, envelope: Envelope) -> Envelope:
         return unknown_run
     policy = Policy.read(node.policy)
     with site_store.locked():
-        session, initial, integers = site_store.load_initial()
+        session, initial, integers, base = site_store.load_initial()
         if head["session"] < session:  # sent before the server was restarted
             site_store.log_sent(unknown_run, why="the order was sent before the server was restarted")
             return unknown_run
         setup = site_setup(spec, node)
         policy.check_method(setup)
+        try:
+            use_base(setup, node.site, site_store, base)
+        except BaseMissing:  # its file was removed
+            site_store.log_sent(unknown_run, why="the file of the base is not here")
+            return unknown_run
         runtime = site_runtime(setup, head["clients"], head["total"], initial)
         orders = unpack_orders(envelope, runtime.plan, initial, {**runtime.model.integers(), **integers}, number)
         policy.check_orders(orders, training_replies(node.folder))

@@ -11,6 +11,7 @@ REFUSALS = {
     "version": "it has another version of undrift",
     "method": "it has another method",
     "layout": "its model has another layout",
+    "base": "its frozen parameters are not the deployment's",
     "folder": "its folder cannot be written",
     "policy": "its policy does not agree",
     "states": "it keeps its states, which the order would delete or overwrite",

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import torch
 
 import undrift
 from undrift.contract.declare import Malformed
@@ -76,12 +78,16 @@ class Handshake:
         request: Envelope,
         traffic: TrafficLog | None = None,
         monitor: Monitor | None = None,
+        base: Callable[[], torch.Tensor] | None = None,
     ) -> None:
+        """`base` makes the array of frozen parameters, for sites that do not have them."""
         self.spec, self.transport, self.request = spec, transport, request
         self.traffic, self.monitor = traffic or TrafficLog(None), monitor or Monitor()
         self.node_names = NodeNames(spec.unnamed_nodes)
         self.sites: dict[str, ConnectedSite] = {}
         self.pending_events: list[tuple[str, str]] = []  # (kind, sentence)
+        self._base = base
+        self._got_base: set[int] = set()  # nodes that were sent the frozen parameters
         self._awaited: dict[str, int] = {}  # node by the id of a request without a reply
         self._requested: dict[int, Connection] = {}
         self._online: Mapping[int, Connection] = {}
@@ -96,13 +102,23 @@ class Handshake:
                 self._requested = {node: c for node, c in self._requested.items() if node in accepted}
         for node, connection in self._online.items():
             if self._requested.get(node) != connection:
-                message_id = self.transport.send(node, self.request, self.spec.deadline)
-                if message_id is not None:
-                    self.traffic.add("down", connection.name or f"node {node}", None, self.request)
-                    self._requested[node], self._awaited[message_id] = connection, node
-        if self._awaited:
-            for message_id, reply in self.transport.fetch(list(self._awaited)).items():
+                self._send_request(node, connection, self.request)
+        while self._awaited and (replies := self.transport.fetch(list(self._awaited))):
+            for message_id, reply in replies.items():
                 self._handle_reply(self._awaited.pop(message_id), reply)
+
+    def _send_request(self, node: int, connection: Connection, request: Envelope) -> None:
+        message_id = self.transport.send(node, request, self.spec.deadline)
+        if message_id is not None:
+            self.traffic.add("down", connection.name or f"node {node}", None, request)
+            self._requested[node], self._awaited[message_id] = connection, node
+
+    def _send_base(self, node: int, connection: Connection) -> None:
+        """The request again with the frozen parameters, which a site keeps: they travel once."""
+        assert self._base is not None
+        self._got_base.add(node)
+        head, arrays = self.request.head, self.request.arrays
+        self._send_request(node, connection, Envelope({**head, "frozen": "frozen"}, {**arrays, "frozen": self._base()}))
 
     def wait_for_sites(self, seconds: float, enough: int | None = None) -> None:
         """Wait until all listed sites (or `enough` of those that train) are connected, for at most `seconds`."""
@@ -132,7 +148,9 @@ class Handshake:
     def repeat(self, name: str) -> None:
         """Send the request again to a site that does not know this run."""
         if name in self.sites:
-            self._requested.pop(self.sites.pop(name).node, None)
+            node = self.sites.pop(name).node
+            self._requested.pop(node, None)
+            self._got_base.discard(node)
 
     def _handle_reply(self, node: int, received: Parcel | str) -> None:
         connection = self._requested.get(node, Connection("", ""))
@@ -146,7 +164,10 @@ class Handshake:
             finally:
                 known = name if name in self.spec.all_sites else f"node {node}"
                 self.traffic.add("up", known, None, received)
-            self._accept(node, connection, reply)
+            if reply.head.get("code") == "base" and self._base is not None and node not in self._got_base:
+                self._send_base(node, connection)
+            else:
+                self._accept(node, connection, reply)
         except Exception as error:  # whatever a node sends, only that node is refused
             self.sites = {known: site for known, site in self.sites.items() if site.node != node}
             shown = printable(name) or f"node {node}"
@@ -205,6 +226,7 @@ def handshake_request(spec: Spec, setup: Setup, run: str, session: int) -> Envel
         "parts": resolved_parts(setup),
         "layout": setup.plan.layout.signature,
         "labels": list(spec.labels),
+        "base": setup.runtime.model.frozen.digest,
         "initial": packer.add("initial", setup.runtime.initial),
         "integers": {name: packer.add(name, value.long()) for name, value in setup.runtime.model.integers().items()},
     }

@@ -93,7 +93,9 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
     }
     for name in ("data", "partition", "clients", "workers", "engine", "tolerate", "device", "memory"):
         options.pop(name, None)  # the server and each site choose their own
-    versions = {name: value for name, value in provenance(setup).items() if name in ("undrift", "layout", "code")}
+    versions = {
+        name: value for name, value in provenance(setup).items() if name in ("undrift", "layout", "base", "code")
+    }
     own_code = user_files(foreign_code(options))
     package = folder / "undrift_app"
     package.mkdir(parents=True)

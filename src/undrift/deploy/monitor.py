@@ -24,14 +24,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from undrift.core.errors import BadRequest
 from undrift.core.headline import ACCURACY, Headline
 from undrift.experiment.callback import RunCallback
-from undrift.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from undrift.store.run_store import RunStore
 
 FILE = "metrics.jsonl"
+PART = "deploy.flower"  # the part name of the engine's notes
 Log = Callable[[str], None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.files import read_json
 from undrift.core.schema import Count, Name, check, setting
 from undrift.deploy import spec as specs
+from undrift.deploy.base import base_bytes
 from undrift.deploy.evaluator import SiteEvaluator
 from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake_request
 from undrift.deploy.monitor import Log, Monitor, Progress, prometheus_file
@@ -25,6 +27,7 @@ from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import MAX_SAMPLES, Spec, server_federation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
+from undrift.experiment.agreement import refuse_other_base
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
 from undrift.experiment.result import Result
 from undrift.experiment.resume import open_store, rebuild_setup, refuse_edited
@@ -111,6 +114,8 @@ def start_run(
     if folder.exists() and any(path.name not in RUN_FILES for path in folder.iterdir()):
         raise BadRequest(f"{folder} holds files that are not a deployment's run; choose another out")
     provisional = spec.setup(server_federation(spec, [1] * len(spec.sites), test_set))
+    if spec.base is not None:
+        refuse_other_base(provisional, spec.base, f"the app in {spec.where} was made with")
     for sentence in provisional.notices:
         log(f"note: {sentence}")
     make_folder(folder, mode=0o700)
@@ -119,7 +124,7 @@ def start_run(
         run = uuid.uuid4().hex[:12]
         monitor.open(1, 0)
         traffic = TrafficLog(folder / "border.jsonl")
-        handshake = Handshake(spec, transport, handshake_request(spec, provisional, run, 1), traffic, monitor)
+        handshake = start_handshake(spec, provisional, transport, run, 1, traffic, monitor)
         log(f"handshake: waiting up to {spec.wait:g} s for {', '.join(spec.all_sites)}")
         handshake.wait_for_sites(spec.wait)
         if spec.unnamed_nodes:
@@ -192,14 +197,19 @@ def resume_run(
         log(f"resuming at round {server_state.round} ({server_state.round} of {setup.plan.rounds} done) in {folder}")
         monitor.open(info.sessions, server_state.round)
         traffic = TrafficLog(folder / "border.jsonl")
-        handshake = Handshake(
-            spec, transport, handshake_request(spec, setup, info.run, info.sessions), traffic, monitor
-        )
+        handshake = start_handshake(spec, setup, transport, info.run, info.sessions, traffic, monitor)
         handshake.wait_for_sites(spec.wait)
         record_handshake(handshake, store, server_state.round, log)
         return run_rounds(spec, setup, handshake, store, info, server_state, log)
     finally:
         store.close()
+
+
+def start_handshake(
+    spec: Spec, setup: Setup, transport: Transport, run: str, session: int, traffic: TrafficLog, monitor: Monitor
+) -> Handshake:
+    base = functools.partial(base_bytes, setup) if setup.plan.layout.frozen else None
+    return Handshake(spec, transport, handshake_request(spec, setup, run, session), traffic, monitor, base)
 
 
 def record_handshake(handshake: Handshake, store: RunStore, round: int, log: Log) -> None:

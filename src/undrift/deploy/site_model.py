@@ -15,8 +15,9 @@ from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
 from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.deploy.spec import example_of
+from undrift.experiment.adapting import adapted, read_tensors
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
-from undrift.experiment.network import build_module, read_tensors
+from undrift.experiment.network import build_module
 from undrift.experiment.options import from_keywords
 from undrift.experiment.result import Mixture
 from undrift.federation import images
@@ -47,6 +48,7 @@ class SiteFile:
     personal: Annotated[list[dict[str, Any]], MinLen(1)] = setting(
         ..., "the personal model: `file` and `weight` of each member"
     )
+    adapt: str | None = setting(None, "its adapters, as in run.toml")
     task: Name | None = setting(None, "what the network predicts; without the key: classes")
 
 
@@ -84,7 +86,8 @@ class SiteModel:
         rows = example_of(task, tuple(self.about["shape"]))
         placeholder = Federation("site", rows, rows, [], self.about["labels"], task=task)
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten below
-            module, _ = build_module(from_keywords({"model": given}), placeholder)
+            options = from_keywords({"model": given, "adapt": self.about.get("adapt")})
+            module, _ = adapted(build_module(options, placeholder)[0], options, placeholder)
             module(images.network_input(rows[0]))  # lazy layers get their shapes
         try:
             module.load_state_dict(read_tensors(self.folder / name))

@@ -73,14 +73,14 @@ class SiteStore:
 
     # ---- Θ⁰ and states ---------------------------------------------------------------------------------------
 
-    def save_initial(self, session: int, initial: torch.Tensor, integers: Integers) -> None:
-        """After the handshake: Θ⁰, and how often the server has been started on this run."""
-        tree: Tree = {"session": session, "initial": initial, "integers": integers}
+    def save_initial(self, session: int, initial: torch.Tensor, integers: Integers, base: str) -> None:
+        """After the handshake: Θ⁰, the hash of the frozen parameters, and how often the server has been started."""
+        tree: Tree = {"session": session, "initial": initial, "integers": integers, "base": base}
         write_file(self.folder / "initial.safetensors", trees.dump(tree))
 
-    def load_initial(self) -> tuple[int, torch.Tensor, Integers]:
+    def load_initial(self) -> tuple[int, torch.Tensor, Integers, str]:
         tree = trees.load((self.folder / "initial.safetensors").read_bytes())
-        return tree["session"], tree["initial"], tree["integers"]
+        return tree["session"], tree["initial"], tree["integers"], tree.get("base", "")
 
     def state_path(self, version: int) -> Path:
         return self.folder / "states" / f"{version:08d}.safetensors"
@@ -150,6 +150,7 @@ class SiteStore:
         table = {
             "site": site,
             "model": setup.model_name,
+            **({} if setup.options.adapt is None else {"adapt": setup.options.adapt}),
             "method": setup.method.name,
             "round": round,
             "seed": setup.options.seed,

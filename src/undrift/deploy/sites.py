@@ -20,6 +20,7 @@ from undrift.deploy.codes import refusal_sentence
 from undrift.deploy.cohort import outliers
 from undrift.deploy.envelope import Parcel, check_fields, printable, reason
 from undrift.deploy.handshake import GONE, REFUSAL_FIELDS, Handshake
+from undrift.deploy.monitor import PART
 from undrift.deploy.packing import pack_orders
 from undrift.deploy.spec import Spec
 from undrift.deploy.unpacking import most_bytes, unpack_replies
@@ -32,7 +33,6 @@ from undrift.store.states import States
 
 ATTEMPTS = 3  # at a round that misses its quorum, before the run ends (it can be resumed)
 NODE_LIST_AGE = 4.0  # seconds; the node list is fetched less often than replies
-PART = "deploy.flower"  # the part name of the engine's notes
 Replies = dict[tuple[int, str], Reply]  # by client and work
 
 

@@ -80,6 +80,7 @@ class Spec:
     test_share: float = 0.2  # of a site's data, if its data.py returns no test part
     max_samples: Mapping[str, int] = field(default_factory=dict)  # by site: most training samples it may claim
     code: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files of the operator's own code
+    base: str | None = None  # SHA-256 of the frozen parameters that the app was made with
     unnamed_nodes: bool = False  # whether a node whose key has no registered name may speak for the site it claims
     where: Path = field(default=Path(), compare=False)
 
@@ -178,7 +179,11 @@ def read(app: Path) -> Spec:
     written = read_run(path)
     if written.deploy is None:
         raise BadRequest(f"{path} has no table [deploy]; `undrift deploy init` writes one")
-    return replace(from_tables(written.options, written.deploy, path), code=written.about.get("code", {}))
+    return replace(
+        from_tables(written.options, written.deploy, path),
+        code=written.about.get("code", {}),
+        base=written.about.get("base"),
+    )
 
 
 def from_tables(table: Mapping[str, Any], deploy_table: Mapping[str, Any], path: Path) -> Spec:

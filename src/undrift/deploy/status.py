@@ -6,43 +6,25 @@ from __future__ import annotations
 import functools
 import json
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from undrift.core.headline import Headline
 from undrift.deploy import monitor
-from undrift.deploy import spec as specs
-from undrift.deploy.sites import PART
-from undrift.experiment.folders import run_folder
+from undrift.deploy.monitor import PART
 from undrift.store.record import headline_of, rows_of
 
 
 def status(run: str) -> dict[str, Any]:
     """The sites' replies, times, headlines and failures, and the run's events."""
+    from undrift.deploy import spec as specs
+    from undrift.experiment.folders import run_folder
+
     folder = run_folder(run)
     spec = specs.read(folder)
     rounds = rows_of(folder, "SELECT COUNT(*) FROM rounds")[0][0]
     headline = headline_of(functools.partial(rows_of, folder))
-    sites = []
-    for number, site in enumerate(spec.all_sites):
-        notes = rows_of(folder, "SELECT round, name, value FROM notes WHERE part = ? AND client = ?", (PART, number))
-        replied = sorted({round for round, _, _ in notes})
-        values = {
-            name: [json.loads(v) for _, n, v in notes if n == name] for name in ("seconds", "working", "bytes_up")
-        }
-        failures = rows_of(folder, "SELECT round, kind FROM events WHERE client = ? ORDER BY rowid", (number,))
-        report = {
-            "site": site,
-            "number": number,
-            "trains": site in spec.sites,
-            "rounds_answered": len(replied),
-            "last_round": replied[-1] if replied else None,
-            "left_out": len(failures),
-            "last_trouble": f"{failures[-1][1]} in round {failures[-1][0]}" if failures else None,
-            **{f"mean_{name}": sum(numbers) / len(numbers) if numbers else None for name, numbers in values.items()},
-            "accuracy": {s: own_value(folder, number, s, "accuracy") for s in ("G", "L1", "L2")},
-            "headline": {s: own_value(folder, number, s, headline.name) for s in ("G", "L1", "L2")},
-        }
-        sites.append(report)
     events = rows_of(folder, "SELECT round, client, kind, detail FROM events ORDER BY rowid")
     return {
         "run": str(folder),
@@ -57,9 +39,37 @@ def status(run: str) -> dict[str, Any]:
             "title": headline.title,
             "percent": headline.percent,
         },
-        "sites": sites,
+        "sites": site_reports(folder, spec.all_sites, spec.sites, headline),
         "events": [dict(zip(("round", "client", "kind", "detail"), row, strict=True)) for row in events],
     }
+
+
+def site_reports(
+    folder: Path, names: Sequence[str], training: Sequence[str], headline: Headline
+) -> list[dict[str, Any]]:
+    """One report per site, in the order of their numbers."""
+    sites = []
+    for number, site in enumerate(names):
+        notes = rows_of(folder, "SELECT round, name, value FROM notes WHERE part = ? AND client = ?", (PART, number))
+        replied = sorted({round for round, _, _ in notes})
+        values = {
+            name: [json.loads(v) for _, n, v in notes if n == name] for name in ("seconds", "working", "bytes_up")
+        }
+        failures = rows_of(folder, "SELECT round, kind FROM events WHERE client = ? ORDER BY rowid", (number,))
+        report = {
+            "site": site,
+            "number": number,
+            "trains": site in training,
+            "rounds_answered": len(replied),
+            "last_round": replied[-1] if replied else None,
+            "left_out": len(failures),
+            "last_trouble": f"{failures[-1][1]} in round {failures[-1][0]}" if failures else None,
+            **{f"mean_{name}": sum(numbers) / len(numbers) if numbers else None for name, numbers in values.items()},
+            "accuracy": {s: own_value(folder, number, s, "accuracy") for s in ("G", "L1", "L2")},
+            "headline": {s: own_value(folder, number, s, headline.name) for s in ("G", "L1", "L2")},
+        }
+        sites.append(report)
+    return sites
 
 
 def own_value(folder: Any, number: int, stage: str, metric: str) -> float | None:

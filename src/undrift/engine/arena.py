@@ -21,7 +21,8 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -151,9 +152,11 @@ class Arena:
 
 
 class MappedBlocks:
-    """The reading side: blocks of other processes, mapped at their first use."""
+    """The reading side: blocks of other processes, mapped at their first use. With `read_only` a write to one of their
+    tensors ends the process instead of changing what others read."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_only: bool = False) -> None:
+        self.read_only = read_only
         self._mapped: dict[tuple[int, int], mmap.mmap] = {}  # by pid and serial, because file descriptors are reused
         self._places: dict[int, tuple[tuple[int, int], int, int]] = {}  # of large tensors, by their address
 
@@ -161,13 +164,17 @@ class MappedBlocks:
         pid, place, serial, size, offset, dtype, shape = reference
         key = (pid, serial)
         if key not in self._mapped:
-            handle = os.open(place if isinstance(place, str) else f"/proc/{pid}/fd/{place}", os.O_RDWR)
+            flags, access = (os.O_RDONLY, mmap.ACCESS_READ) if self.read_only else (os.O_RDWR, mmap.ACCESS_WRITE)
+            handle = os.open(place if isinstance(place, str) else f"/proc/{pid}/fd/{place}", flags)
             try:
-                self._mapped[key] = mmap.mmap(handle, size)
+                self._mapped[key] = mmap.mmap(handle, size, access=access)
             finally:
                 os.close(handle)
         kind, count = getattr(torch, dtype), math.prod(shape)
-        tensor = torch.frombuffer(self._mapped[key], dtype=kind, count=count, offset=offset).view(shape)
+        with warnings.catch_warnings():
+            if self.read_only:
+                warnings.simplefilter("ignore")  # "not writable": that is the purpose
+            tensor = torch.frombuffer(self._mapped[key], dtype=kind, count=count, offset=offset).view(shape)
         if count * kind.itemsize >= RELEASED:
             self._places[tensor.data_ptr()] = key, offset, count * kind.itemsize
         return tensor
@@ -183,6 +190,12 @@ class MappedBlocks:
         """Drop the mappings. Memory that no tensor uses is unmapped."""
         self._mapped.clear()
         self._places.clear()
+
+
+def mapped_tensors(references: Mapping[str, Reference]) -> dict[str, torch.Tensor]:
+    """Named tensors of an arena, in memory that this process can only read."""
+    blocks = MappedBlocks(read_only=True)
+    return {name: blocks.tensor(reference) for name, reference in references.items()}
 
 
 def give_back(memory: mmap.mmap, start: int, size: int) -> None:

@@ -22,8 +22,14 @@ class ArrayWriter:
     def __init__(self, common: dict[int, Any] | None = None) -> None:
         self.common, self.arrays, self.refs = common or {}, list[np.ndarray](), list[Any]()
 
-    def place(self, tensor: torch.Tensor) -> int:
-        """The tensor's number: 0, 1, … for arrays sent with the message, -1, -2, … for those in the store."""
+    def place(self, tensor: torch.Tensor) -> int | tuple[int, str]:
+        """The tensor's number: 0, 1, … for arrays sent with the message, -1, -2, … for those in the store. A dtype that
+        numpy does not have is beside the number."""
+        if tensor.dtype == torch.bfloat16:
+            return self.number(tensor.detach().cpu().contiguous().view(torch.int16)), "bfloat16"
+        return self.number(tensor)
+
+    def number(self, tensor: torch.Tensor) -> int:
         ref = self.common.get(id(tensor))
         if ref is None:
             self.arrays.append(array_of(tensor))
@@ -42,7 +48,12 @@ class ArrayReader:
     common: Sequence[np.ndarray] = ()
     copy: bool = True
 
-    def tensor(self, number: int) -> torch.Tensor:
+    def tensor(self, place: int | tuple[int, str]) -> torch.Tensor:
+        if isinstance(place, tuple):
+            return self.read(place[0]).view(getattr(torch, place[1]))
+        return self.read(place)
+
+    def read(self, number: int) -> torch.Tensor:
         if number >= 0 and self.copy:
             return torch.from_numpy(self.arrays[number].copy())
         with warnings.catch_warnings():

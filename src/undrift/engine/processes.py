@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from undrift.contract.context import Tree
-from undrift.engine.arena import Arena, MappedBlocks, Reference, pack, pack_objects, tensors_in, unpack
+from undrift.engine.arena import Arena, MappedBlocks, Reference, mapped_tensors, pack, pack_objects, tensors_in, unpack
 from undrift.engine.payload import runtime_payload
 from undrift.engine.pool import Pool, lost_clients
 from undrift.engine.spawn import Worker, start_worker, stop_workers
@@ -42,7 +42,14 @@ class Processes(Pool):
             Arena(),
             MappedBlocks(),
         )  # the data's arena never turns, so its tensors stay valid
-        self._runtime_message = pack_objects(("runtime", 0, runtime_payload(runtime)), self._data)
+        content = runtime_payload(runtime)
+        self._frozen, places = Arena(), dict[str, Reference]()
+        for name, tensor in content["frozen"].items():
+            places[name] = self._frozen.place(tensor)
+        self._runtime_message = pack_objects(("runtime", 0, content | {"frozen": places}), self._data)
+        self._frozen.forget()
+        frozen = runtime.model.frozen
+        frozen.take(mapped_tensors(places), frozen.digest)  # driver and workers map one copy
         # Driver and workers map one copy of the data and of Θ⁰.
         runtime.federation.move_arrays(lambda tensor: self._blocks.tensor(self._data.place(tensor)))
         runtime.initial = self._blocks.tensor(self._data.place(runtime.initial))

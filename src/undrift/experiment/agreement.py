@@ -72,6 +72,17 @@ def same_names(table: Mapping[str, Any]) -> bool:
     return named == listed
 
 
+def refuse_other_base(setup: Setup, kept: str | None, made: str) -> None:
+    """Refuse frozen parameters of other values: what was trained belongs to those of the run."""
+    now = setup.runtime.model.frozen.digest
+    if (kept or "") != now:
+        where = "the file or the code" if setup.options.init is None else str(setup.options.init)
+        raise BadRequest(
+            f"the model's frozen parameters have SHA-256 {now[:16] or 'none'}…, those that {made} {(kept or 'none')[:16]}…; "
+            f"restore {where} they come from"
+        )
+
+
 def texts(setup: Setup) -> list[str]:
     from undrift.experiment.run_toml import part_text
 

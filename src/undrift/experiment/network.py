@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,39 @@ from undrift.core.streams import key
 from undrift.core.user_code import user_function
 from undrift.core.vector import Flat
 from undrift.core.words import clipped, shown
+from undrift.experiment.adapting import adapted, freeze, read_tensors
 from undrift.experiment.options import Options
 from undrift.federation import images
 from undrift.federation.environment import augment
 from undrift.federation.federation import Federation
 
 
-def build_network(options: Options, federation: Federation, task: Task) -> tuple[Flat, str]:
-    """(the network as one flat vector with its initial values, its name)."""
+def build_network(
+    options: Options, federation: Federation, task: Task, freezes: Sequence[str] = ()
+) -> tuple[Flat, str]:
+    """(the network as one flat vector with its initial values, its name). `freezes` are patterns of parameters that the
+    method does not train."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(options.seed, "model"))
         module, name = build_module(options, federation)
+        module, rest = adapted(module, options, federation)
+        freeze(module, freezes)
         flat = flatten(module, chosen_device(options.device), federation, name, task)  # lazy modules draw here
-    if options.init is not None:
-        flat.read_state_dict(read_tensors(Path(options.init)))
+    if rest is not None:
+        read_init(flat, rest)
     return flat, name
+
+
+def read_init(flat: Flat, path: Path) -> None:
+    """Start from a file. One without the frozen parameters says which ones it was trained on."""
+    state = read_tensors(path)
+    base = metadata_of(path).get("base")
+    if base is not None and not flat.frozen_names() & set(state) and base != flat.frozen.digest:
+        raise BadRequest(
+            f"{path} was trained on a base with SHA-256 {base[:16]}…, and the frozen parameters of this model have "
+            f"{flat.frozen.digest[:16] or 'none'}…; use the same base"
+        )
+    flat.read_state_dict(state)
 
 
 def build_module(options: Options, federation: Federation) -> tuple[nn.Module, str]:
@@ -184,6 +202,10 @@ def try_training(flat: Flat, federation: Federation) -> None:
                 raise
             except Exception:
                 return  # it raises again in a client's round, where the error names client and round
+    if (written := flat.frozen.written()) is not None:
+        raise BadRequest(
+            f"{name} writes into its frozen parameter {written}; keep what changes between calls in a registered buffer"
+        )
     if flat.device.type == "cpu" and not torch.equal(*(output.nan_to_num() for output in outputs)):
         raise BadRequest(
             f"{name} gives different outputs for the same weights, samples and random numbers; keep what changes "
@@ -262,15 +284,9 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The state dict in a safetensors file."""
-    import safetensors.torch
+def metadata_of(path: Path) -> dict[str, str]:
+    """The text values in the header of a safetensors file that was read before."""
+    from safetensors import safe_open
 
-    try:
-        return safetensors.torch.load_file(path)
-    except FileNotFoundError:
-        raise BadRequest(f"there is no file {path}; --init takes a .safetensors file") from None
-    except Exception as error:
-        raise BadRequest(
-            f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"
-        ) from None
+    with safe_open(path, "pt") as file:
+        return file.metadata() or {}

@@ -60,6 +60,9 @@ class Options:
         "as in 0.49,0.48,0.45/0.20,0.20,0.20"
     )  # fmt: skip
     model: Text | None = option(None, "network, or package:function that returns one [depends on the data]")
+    adapt: Name | None = option(
+        None, 'train adapters on a frozen network, as in "lora(rank=8, alpha=16, targets=…)" (extra peft)'
+    )
     rounds: Count = option(50, "communication rounds")
     cohort: float | int | None = option(
         None, "clients per round: a share with a decimal point (0.5, 1.0), or a number (10) [0.5]"
@@ -128,6 +131,9 @@ class Options:
         None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local cluster]"
     )
     device: Name = option("auto", "cpu, cuda, mps or auto")
+    lockstep: Name = option(
+        "auto", "small clients train together, as one stack: auto, on, off, or on(bytes=33554432) for smaller stacks"
+    )
     memory: Annotated[float, Gt(0), Le(1e6)] = option(1.0, "memory budget of the client states in GB")
     out: Text | None = option(None, "folder of the run [runs/DATA-METHOD-N]")
     track: Name | None = option(

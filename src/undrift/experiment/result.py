@@ -105,6 +105,17 @@ class Result:
         modules = [self.module_of(vector) for _, vector in mixture]
         return modules[0] if len(modules) == 1 else Mixture(modules, [float(weight) for weight, _ in mixture])
 
+    def predict(self, x: Any, client: int | str | None = None) -> torch.Tensor:
+        """The outputs of the global model, or of a client's model, on new samples: raw ones, as the data set holds them."""
+        from undrift.experiment.predict import outputs_of
+
+        return outputs_of(self, x, client)
+
+    def client_of(self, text: str | None) -> int | str | None:
+        """A client as it is typed: a name, or a number."""
+        known = text is None or text in self.setup.federation.names
+        return int(text) if not known and text is not None and text.isdecimal() else text
+
     def held(self, client: int) -> list[tuple[Any, torch.Tensor]]:
         """The mixture [(weight, vector)] that `personal` makes a module of."""
         if self._store.lost_states is not None:

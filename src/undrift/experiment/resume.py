@@ -12,7 +12,7 @@ from typing import Any
 import undrift
 from undrift.core.errors import BadRequest, NoData, RunFailed
 from undrift.experiment import foreign_code, kept_code
-from undrift.experiment.agreement import check_resumed, disagreement, is_unedited
+from undrift.experiment.agreement import check_resumed, disagreement, is_unedited, refuse_other_base
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.folders import run_folder
 from undrift.experiment.foreign_code import Trust
@@ -212,6 +212,7 @@ def rebuild_setup(
     refuse_other_data(folder, setup.federation, about)
     if setup.plan.layout.signature != about.get("layout"):
         raise BadRequest(f"the model is not the one of the run in {folder}; give the same one")
+    refuse_other_base(setup, about.get("base"), f"the run in {folder} was made with")
     return setup
 
 

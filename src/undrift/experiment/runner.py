@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
+import sqlite3
 from typing import Any
 
 import safetensors.torch
 import torch
 
 from undrift.core.determinism import one_thread
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.faulty import Faulty
 from undrift.engine.spawn import Worker
 from undrift.experiment import kept_code
@@ -99,9 +101,22 @@ def execute(
     callback = tracked(callback, setup.options.track, store.folder, settings, server_state is not None)
     try:
         return execute_rounds(setup, store, callback, server_state, started)
+    except Exception as error:
+        note_failure(store, error)
+        raise
     finally:
         if isinstance(callback, Tracked):
             callback.close()
+
+
+def note_failure(store: RunStore, error: Exception) -> None:
+    """Keep why a run failed, under the round that it failed in, so that the live page tells it from a stopped one. A
+    resume computes the round again, and the event is gone."""
+    if isinstance(error, BadRequest):
+        return
+    with contextlib.suppress(RunFailed, sqlite3.Error, OSError):  # a full disk is a failure too
+        done = store.record.all("SELECT COUNT(*) FROM rounds")[0][0]
+        store.record.event(done, None, "failed", (str(error) or type(error).__name__).splitlines()[0])
 
 
 def execute_rounds(
@@ -135,18 +150,26 @@ def execute_rounds(
 
 
 def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
-    """Write model.safetensors: the state dict of the evaluated model, without private entries."""
+    """Write model.safetensors: the state dict of the evaluated model, without private entries and without frozen
+    parameters, which the header names by their hash."""
     assert store.folder is not None
-    state = setup.runtime.model.state_dict(server_state.evaluated, server_state.integers)
-    private = setup.method.private_names(setup.plan.layout)
-    state = {name: value for name, value in state.items() if name not in private}
-    data = safetensors.torch.save(unshared(state), metadata={"model": setup.model_name, "format": "pt"})
+    model = setup.runtime.model
+    state = model.state_dict(server_state.evaluated, server_state.integers)
+    left_out = setup.method.private_names(setup.plan.layout) | model.frozen_names()
+    state = {name: value for name, value in state.items() if name not in left_out}
+    data = safetensors.torch.save(unshared(state), metadata=model_metadata(setup))
     write_file(store.folder / "model.safetensors", data)
     digest = hashlib.sha256(data).hexdigest()
     with store.record.transaction(durable=True):
         store.record.db.execute("DELETE FROM files WHERE path = 'model.safetensors'")
         store.record.db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, "model.safetensors", digest))
         checksums.seal(store.record.db, "files")
+
+
+def model_metadata(setup: Setup) -> dict[str, str]:
+    """The header of a file of weights."""
+    base = setup.runtime.model.frozen.digest
+    return {"model": setup.model_name, "format": "pt", **({"base": base} if base else {})}
 
 
 def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

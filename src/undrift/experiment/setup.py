@@ -13,6 +13,7 @@ from undrift.contract.parts import AXES, defines
 from undrift.contract.task import Task
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.low_rank import is_adapted
 from undrift.core.vector import Flat
 from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
@@ -26,6 +27,7 @@ from undrift.federation.federation import Federation
 from undrift.methods.naming import method, part, part_tables
 from undrift.round import selection
 from undrift.round.engine import Engine
+from undrift.round.lockstep.decide import decided
 from undrift.round.loop import Evaluator, Loop
 from undrift.round.runtime import Runtime
 from undrift.store.run_store import RunStore
@@ -68,8 +70,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
     task = run_task(options, federation)
-    flat, model_name = network.build_network(options, federation, task)
     composed = composition(options, parts)
+    flat, model_name = network.build_network(options, federation, task, composed.freezes)
     chosen = selection.chosen(options.selection, options.cohort, federation.clients, options.rounds)
     if any(part.keeps_empty_cohorts for part in composed.on("upload")):
         chosen = selection.keeping_empty(chosen)
@@ -88,8 +90,12 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         raise BadRequest(f"--stop-at must be a number above 0 and at most 1, a share, not {options.stop_at:g}")
     trial = network.Trial(flat, federation)
     network.try_task(task, trial)
+    loss, augment = network.loss(options.loss, trial, task), network.augmentation(options.augment, federation)
+    plain = options.loss is None and type(task) is tasks.classification
+    stack, why = decided(options.lockstep, plan, flat, plain, augment is not None, trial.x)
+    plan = replace(plan, lockstep=stack, lockstep_why=why)
     runtime = Runtime(
-        plan, federation, flat, network.loss(options.loss, trial, task), network.augmentation(options.augment, federation),
+        plan, federation, flat, loss, augment,
         evaluation.own_metrics(options.metrics, trial.logits, trial.y, task),
         ood=evaluation.other_set(options.ood, federation),
     )  # fmt: skip
@@ -164,6 +170,8 @@ def missing_needs(options: Options, federation: Federation, flat: Flat, composed
         lacks.add("proxy")
     if flat.layout.head is None or several:
         lacks.add("features")
+    if not is_adapted(flat.layout):
+        lacks.add("adapters")
     return frozenset(lacks | ({"labels", "class_logits", "errors"} - set(task.provides)))
 
 

@@ -6,12 +6,14 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from undrift.store.record import Record, client_names, headline_of
+
+if TYPE_CHECKING:
+    import torch
 
 NOT_FAILURES = ("resumed", "weights", "stopped", "joined")
 

@@ -119,3 +119,10 @@ def markdown_table(rows: Sequence[Sequence[str]], words: Collection[int] = (0,))
     head, *lines = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     rule = ["---" if i in words else "---:" for i in range(len(head))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
+
+
+def as_text(value: Any) -> str:
+    """A value of run.toml in one cell of a table."""
+    if isinstance(value, dict):
+        value = [f"{key} {item}" for key, item in value.items()]
+    return "—" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)

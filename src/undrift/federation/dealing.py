@@ -155,7 +155,7 @@ def default_partition(source: Any, task: Task, client_column: str | None) -> str
 
 
 def load_data(
-    data: Any, test_share: float, seed: int, standardise: Any, task: Any, columns: dict[str, str | None]
+    data: Any, test_share: float, seed: int, standardise: Any, task: Any, columns: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """The data set, and the record of a test part that had to be held out."""
     from undrift import data as data_sets

@@ -19,12 +19,15 @@ PLAIN = ("weighting.size", "combine.mean", "server.replace")  # the parts of Fed
 # Files of tests/laws that are not named after their part.
 SHARED = {
     "test_private": ("personalize.fedrep", "private.head", "private.named", "private.norms"),
+    "test_lora": (
+        "combine.flexlora", "combine.flora", "private.fedsalora", "private.ffalora", "server.hetlora", "weighting.loranorm",
+    ),
     "test_compression": ("upload.quantize", "upload.topk"),
     "test_server_side": ("combine.fednova", "server.fedmr", "server.momentum", *PLAIN),
     "test_adaptive": ("server.fedadagrad", "server.fedadam", "server.fedyogi"),
     "test_dac": ("weighting.flood",),
     "test_fednolowe": ("weighting.uniform",),
-}
+}  # fmt: skip
 
 
 def laws(part: str) -> str:

@@ -22,7 +22,7 @@ from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.experiment.tables import markdown_table
 from undrift.papers import claims, figures, papers
 from undrift.papers import table as paper_table
-from undrift.papers.values import measured, of_curve
+from undrift.papers.values import of_curve, with_values
 from undrift.report import page, plots
 from undrift.report.picture import picture
 from undrift.store.durable import append_line, make_folder, write_file
@@ -114,15 +114,6 @@ def check_looks(looks: Looks, results: Path | None) -> None:
                 f"{results} was made with --seeds {other[0]} --until-clear {other[1]}, and its intervals hold for that "
                 "only; use the same numbers, or another --results"
             )
-
-
-def with_values(preset: papers.Preset, row: Row) -> Row:
-    """The row with the numbers that the preset asks for."""
-    if "failed" in row:
-        return {**row, "values": {}}
-    folder = Path(row["run"])
-    values = {value.name: measured(lambda *q: rows_of(folder, *q), value) for value in preset.values}
-    return {**row, "values": {name: pair for name, pair in values.items() if pair is not None}}
 
 
 @dataclass(frozen=True)

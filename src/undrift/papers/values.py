@@ -9,10 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undrift.evaluate import views
+from undrift.store.record import rows_of
+
+if TYPE_CHECKING:
+    from undrift.papers.papers import Preset
 
 LEAST = 5  # evaluated rounds in a window
 TAKES = ("mean", "std", "rolling_std", "rounds_until", "clients_until", "clients_below")
@@ -89,6 +95,15 @@ def measured(query: views.Query, value: Value) -> list[float] | None:
         below = views.share_below(curve, float(value.target or 0))[value.rounds(len(curve))]
         return [float(below.mean()), float(below.std())]
     return of_curve(curve.mean, value, curve.rounds.tolist())
+
+
+def with_values(preset: Preset, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the numbers that the preset asks for."""
+    if "failed" in row:
+        return {**row, "values": {}}
+    folder = Path(row["run"])
+    values = {value.name: measured(lambda *q: rows_of(folder, *q), value) for value in preset.values}
+    return {**row, "values": {name: pair for name, pair in values.items() if pair is not None}}
 
 
 def of_curve(

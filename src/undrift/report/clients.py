@@ -10,7 +10,7 @@ import numpy as np
 
 from undrift.core.headline import ACCURACY
 from undrift.evaluate.views import Query, curve, share_below
-from undrift.report.plots import COLOURS, STAGES, figure, line_mode
+from undrift.report.plots import COLOURS, STAGES, figure, line_mode, style
 from undrift.store.record import ClientNames, client_names, headline_of
 
 
@@ -38,7 +38,7 @@ def bands(query: Query, metric: str | None = None) -> Any:
                 showlegend=False,
                 legendgroup=name,
             )
-        fig.add_scatter(x=x, y=mean, name=name, mode=line_mode(x), legendgroup=name, line={"color": colour})
+        fig.add_scatter(x=x, y=mean, name=name, mode=line_mode(x), legendgroup=name, line=style(number))
     return fig
 
 

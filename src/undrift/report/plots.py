@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from undrift.evaluate.views import Query
 from undrift.store.record import client_names, headline_of
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")  # with the colours: lines differ without colour vision too
 POINTS = 250  # of a curve: more than a screen can show apart
 CONFIG = {
     "displayModeBar": "hover", "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
@@ -36,24 +38,54 @@ STAGES = {
 }
 
 
+def layout(title: str, x: str, y: str) -> dict[str, Any]:
+    """The layout of every figure."""
+    return {
+        "title": {"text": title, "x": 0.02, "font": {"size": 15}}, "template": TEMPLATE,
+        "margin": {"l": 56, "r": 16, "t": 48, "b": 44}, "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}},
+        "legend": {"orientation": "h", "y": -0.2}, "height": 380,
+    }  # fmt: skip
+
+
 def figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
-    layout = go.Layout(
-        title={"text": title, "x": 0.02, "font": {"size": 15}},
-        template=TEMPLATE,
-        margin={"l": 56, "r": 16, "t": 48, "b": 44},
-        xaxis={"title": x},
-        yaxis={"title": y},
-        legend={"orientation": "h", "y": -0.2},
-        height=380,
-    )
-    return go.Figure(layout=layout)
+    return go.Figure(layout=go.Layout(layout(title, x, y)))
+
+
+@dataclass(frozen=True)
+class PlainFigure:
+    """A figure that plotly does not check. Checking costs a millisecond per line, and the live page draws again and again."""
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"data": [dict(line) for line in self.data], "layout": dict(self.layout)}
 
 
 def line_mode(points: Sized) -> str:
     """Markers on lines of few points."""
     return "lines+markers" if len(points) < 12 else "lines"
+
+
+def style(number: int) -> dict[str, str]:
+    """Colour and dash of the line of a method, by its number. The same on every page."""
+    return {"color": COLOURS[number % len(COLOURS)], "dash": DASHES[number % len(DASHES)]}
+
+
+def lines(
+    title: str, x: str, y: str, curves: Sequence[tuple[str, int, Sequence[float], Sequence[float]]]
+) -> PlainFigure:
+    """Curves of runs: (name, number of the method, x, y) of each."""
+    drawn = [
+        {
+            "type": "scatter", "x": list(along), "y": list(values), "name": name, "mode": line_mode(along),
+            "line": style(number),
+        }
+        for name, number, along, values in curves
+    ]  # fmt: skip
+    return PlainFigure(drawn, layout(title, x, y))
 
 
 class Labelled(Protocol):
@@ -64,11 +96,14 @@ class Labelled(Protocol):
     def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
 
-def bands(runs: Sequence[Labelled], metric: str, stage: tuple[str, str]) -> Any:
+def bands(
+    runs: Sequence[Labelled], metric: str, stage: tuple[str, str], numbers: Mapping[str, int] | None = None
+) -> Any:
     """A metric of one stage over the rounds: the mean over the seeds of a method, and with several seeds a band of one
-    standard deviation."""
+    standard deviation. `numbers`: of the methods, which choose their colours; by default in their order."""
     fig = figure(STAGES[stage], "round", metric)
-    for number, label in enumerate(dict.fromkeys(run.label for run in runs)):
+    for place, label in enumerate(dict.fromkeys(run.label for run in runs)):
+        number = place if numbers is None else numbers[label]
         by_round = thinned(values_by_round([run for run in runs if run.label == label], metric, stage))
         if not by_round:
             continue
@@ -90,7 +125,7 @@ def bands(runs: Sequence[Labelled], metric: str, stage: tuple[str, str]) -> Any:
                 mode="lines",
                 name=f"{label} ± std",
             )
-        fig.add_scatter(x=x, y=mean.tolist(), name=label, legendgroup=label, line={"color": colour}, mode=line_mode(x))
+        fig.add_scatter(x=x, y=mean.tolist(), name=label, legendgroup=label, line=style(number), mode=line_mode(x))
     return fig
 
 
@@ -110,10 +145,14 @@ def values_by_round(runs: Sequence[Labelled], metric: str, stage: tuple[str, str
 def thinned(by_round: dict[int, list[float]]) -> dict[int, list[float]]:
     """At most `POINTS` rounds of a curve, evenly spaced, the first and the last among them."""
     rounds = list(by_round)
-    if len(rounds) <= POINTS:
-        return by_round
-    kept = np.unique(np.linspace(0, len(rounds) - 1, POINTS).round().astype(int))
-    return {rounds[place]: by_round[rounds[place]] for place in kept}
+    return {rounds[place]: by_round[rounds[place]] for place in kept_places(len(rounds))}
+
+
+def kept_places(count: int) -> list[int]:
+    """The places of the points that are drawn of a curve of so many."""
+    if count <= POINTS:
+        return list(range(count))
+    return [int(place) for place in np.unique(np.linspace(0, count - 1, POINTS).round().astype(int))]
 
 
 def against_size(runs: Sequence[tuple[str, Query]], sizes: dict[int, int]) -> Any:
@@ -175,6 +214,50 @@ def weights(runs: Sequence[tuple[str, Query]]) -> Any:
         menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.16, "yanchor": "top"}
         fig.update_layout(updatemenus=[menu])
     fig.update_layout(hovermode="closest", height=440)
+    return fig
+
+
+WALLS = ("orders", "clients", "aggregation", "evaluation", "store")  # they add up to a round's wall time
+
+
+def round_times(query: Query) -> Any:
+    """Seconds of every round, and where they go; None if the record has no times."""
+    spent: dict[str, dict[int, float]] = {}
+    for round, what, seconds in query("SELECT round, what, seconds FROM times ORDER BY round"):
+        spent.setdefault(what, {})[round] = seconds
+    shown = {what: spent[what] for what in WALLS if any(spent.get(what, {}).values())}
+    if not shown:
+        return None
+    fig = figure("seconds of a round, and where they go", "round", "seconds")
+    rounds = sorted({round for by_round in shown.values() for round in by_round})
+    rounds = [rounds[place] for place in kept_places(len(rounds))]
+    for number, (what, by_round) in enumerate(shown.items()):
+        values = [max(0.0, by_round.get(round, 0.0)) for round in rounds]
+        fig.add_scatter(
+            x=[round + 1 for round in rounds], y=values, name=what, mode="lines", stackgroup="one",
+            line={**style(number), "width": 1},
+        )  # fmt: skip
+    return fig
+
+
+def shrinking(
+    differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]], percent: bool = True
+) -> Any:
+    """Paired differences with their intervals as seeds are added: (name, number of the method, (seeds, mean, low, high) …)."""
+    points = ", in points" * percent
+    fig = figure(f"difference to the leading method{points}, with its interval", "seeds", "difference")
+    for place, (name, number, steps) in enumerate(differences):
+        x = [seeds + 0.06 * (place - (len(differences) - 1) / 2) for seeds, *_ in steps]  # side by side
+        fig.add_scatter(
+            x=x, y=[mean for _, mean, _, _ in steps], name=name, mode="lines+markers", line=style(number),
+            error_y={
+                "type": "data", "symmetric": False, "array": [high - mean for _, mean, _, high in steps],
+                "arrayminus": [mean - low for _, mean, low, _ in steps], "width": 4, "thickness": 1.2,
+            },
+        )  # fmt: skip
+    fig.add_hline(y=0, line_width=1)
+    fig.update_layout(hovermode="closest")
+    fig.update_xaxes(dtick=1)
     return fig
 
 

@@ -15,7 +15,7 @@ from undrift.core.headline import Headline
 from undrift.experiment.folders import find_folder
 from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import sentence_if_damaged
-from undrift.experiment.tables import headline_of, legend
+from undrift.experiment.tables import as_text, headline_of, legend
 from undrift.report import clients, page, plots
 from undrift.store.record import client_names
 from undrift.study.conclusion import by_rank
@@ -246,13 +246,6 @@ def configuration(runs: Sequence[LoadedRun]) -> list[page.Section]:
         differ = ", ".join(f"{key}={as_text(run.options.get(key))}" for key in keys if key not in shared)
         own.append([run.label, ", ".join(run.options.get("parts", [])), differ or "—"])
     return [("methods", own), ("options", rows)]
-
-
-def as_text(value: Any) -> str:
-    """A value of run.toml in one cell of a table."""
-    if isinstance(value, dict):
-        value = [f"{key} {item}" for key, item in value.items()]
-    return "—" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def environment(runs: Sequence[LoadedRun]) -> list[list[str]]:

@@ -13,14 +13,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undrift.evaluate.views import Query
-from undrift.federation.federation import Federation
 from undrift.report.moves import members_text
 from undrift.store.record import ClientNames, client_names
+
+if TYPE_CHECKING:
+    from undrift.federation.federation import Federation
 
 NoteValues = dict[int, dict[int | None, Any]]  # round -> client (None: the server) -> value
 

@@ -15,12 +15,10 @@ from annotated_types import Len, MinLen
 from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
 from undrift.core.schema import Name, Seed, check, setting
-from undrift.experiment.foreign_code import foreign_code
 from undrift.experiment.options import Options
 from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.own_files import refuse_links
-from undrift.study.grid import at_point, points_of
 from undrift.study.tasks import Task
 from undrift.study.verdict import Looks
 
@@ -79,6 +77,8 @@ class Comparison:
 
     def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
         """One run: method `number` at a seed and a point of the grid."""
+        from undrift.study.grid import at_point
+
         entry = self.entries[number]
         values = "".join(f"-{key}={value}" for key, value in point.items())
         method, options = at_point(entry.method, point)
@@ -90,6 +90,8 @@ class Comparison:
 
     def foreign_code(self) -> list[str]:
         """The code outside Undrift that the methods and options name."""
+        from undrift.experiment.foreign_code import foreign_code
+
         named = [
             foreign_code({**self.options, **entry.own_options, "method": entry.method}) for entry in self.entries
         ] + [foreign_code({key: value}) for key, values in self.grid.items() for value in values]
@@ -97,6 +99,8 @@ class Comparison:
 
     def points(self, entry: MethodEntry) -> list[dict[str, Any]]:
         """The points of the grid for a method. An option that the method sets itself is not searched."""
+        from undrift.study.grid import points_of
+
         return points_of(entry, self.grid)
 
 

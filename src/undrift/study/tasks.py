@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from annotated_types import Ge
 
@@ -23,10 +23,11 @@ from undrift.core.files import load_json
 from undrift.core.schema import Name, Seed, check, setting
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
-from undrift.experiment.setup import build_federation
-from undrift.federation.federation import Federation
 from undrift.store import checksums
 from undrift.store.durable import append_line, make_folder
+
+if TYPE_CHECKING:  # the live page reads rows without torch
+    from undrift.federation.federation import Federation
 
 Row = dict[str, Any]
 SHAPE_FEDERATION = (
@@ -103,7 +104,8 @@ class Federations:
     """One federation for all runs that ask for the same one."""
 
     def __init__(self, given: Federation | None = None) -> None:
-        self.given, self.made = given, dict[str, Federation]()
+        self.given = given
+        self.made: dict[str, Federation] = {}
 
     def key(self, settings: Mapping[str, Any]) -> str:
         """Equal for settings that ask for the same federation."""
@@ -117,6 +119,8 @@ class Federations:
             return self.given
         key = self.key(settings)
         if key not in self.made:
+            from undrift.experiment.setup import build_federation
+
             self.made[key] = build_federation(from_keywords(dict(settings)))
         return self.made[key]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from undrift.testing.toys import (
     QUICK,
     Broken,
+    LowRank,
     Outcome,
     Toy,
+    adapted_network,
     check,
     half_square,
+    needs_adapters,
     quadratics,
     run_parts,
     small_network,
@@ -16,5 +19,6 @@ from undrift.testing.toys import (
 )
 
 __all__ = [
-    "QUICK", "Broken", "Outcome", "Toy", "check", "half_square", "quadratics", "run_parts", "small_network", "tiny",
+    "QUICK", "Broken", "LowRank", "Outcome", "Toy", "adapted_network", "check", "half_square", "needs_adapters", "quadratics",
+    "run_parts", "small_network", "tiny",
 ]  # fmt: skip

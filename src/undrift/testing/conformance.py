@@ -11,6 +11,7 @@ import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,9 @@ from undrift.round.server import quarantine, replies_of
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 from undrift.store.trees import dump
-from undrift.testing import QUICK, Broken, Outcome, Toy, run_parts, small_network, tiny
+from undrift.testing import QUICK, Broken, Outcome, Toy, adapted_network, run_parts, small_network, tiny
 from undrift.testing.company import check_company
+from undrift.testing.stacks import check_stacks
 from undrift.testing.watching import WatchedRound
 
 STREAMS = "use job.stream(purpose) or server.stream(purpose)"
@@ -45,8 +47,9 @@ def check(part: Part, **options: Any) -> None:
     federation.proxy_rows = np.arange(0, len(federation.y), 9)
     settings = {"rounds": 3, **options}
     refused: list[BadRequest] = []
+    network: Any = partial(adapted_network, merged=True) if "adapters" in part.needs else small_network
     for norm in (False, True):
-        own = {**settings, "model": lambda norm=norm: small_network(5, 3, norm=norm), **options}
+        own = {**settings, "model": lambda norm=norm: network(5, 3, norm=norm), **options}
         try:
             first = watched_run(part, federation, own)
         except BadRequest as sentence:  # a part may refuse one of the networks, but not both
@@ -61,6 +64,7 @@ def check(part: Part, **options: Any) -> None:
         small_clients(part, own)
     if len(refused) == 2:
         raise refused[0]
+    check_stacks(part, federation, settings)
     check_company(part, options)
 
 

@@ -25,6 +25,7 @@ from undrift.experiment.tables import headline_value
 from undrift.federation.federation import Federation
 from undrift.methods.evidence import TASKS_FILE
 from undrift.methods.published import PUBLISHED
+from undrift.testing.toys import LowRank, needs_adapters
 
 CLIENTS, SAMPLES, WIDTH, TOKENS = 5, 30, 8, 5
 SETTINGS: dict[str, Any] = {
@@ -113,13 +114,36 @@ def problem(task: str) -> Federation:
 
 
 def network_for(method: str, task: str) -> Callable[[], nn.Module]:
-    """The network of a task. FedMA matches units along a chain of layers, which a norm over all of them interrupts."""
+    """The network of a task, with adapters for methods on them. FedMA matches units along a chain of layers, which a norm
+    over all of them interrupts."""
     make = PROBLEMS[task][1]
+    if needs_adapters(method):
+        return lambda: nn.Sequential(*(with_adapter(one) for one in make().children()))
     if method != "fedma":
         return make
     return lambda: nn.Sequential(
         *(one for one in make().children() if not isinstance(one, (nn.LayerNorm, nn.GroupNorm)))
     )
+
+
+class PerPixel(nn.Module):
+    """A linear layer on the channels of every pixel."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return out
+
+
+def with_adapter(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, nn.Linear):
+        return LowRank(layer, 2, merged=True)
+    if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
+        return PerPixel(LowRank(nn.Linear(layer.in_channels, layer.out_channels), 2, merged=True))
+    return layer
 
 
 def outcome(method: str, task: str, **more: Any) -> str:

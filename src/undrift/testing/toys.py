@@ -27,7 +27,10 @@ from undrift.round.orders import Order, Reply
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 
-QUICK = {"epochs": 2, "batch": 16, "lr": 0.1, "momentum": 0.0, "cohort": 1.0, "rounds": 3, "out": False}
+# One by one, so that a part which works in lock-step gives the same bits beside one that does not.
+QUICK = {
+    "epochs": 2, "batch": 16, "lr": 0.1, "momentum": 0.0, "cohort": 1.0, "rounds": 3, "out": False, "lockstep": "off",
+}  # fmt: skip
 
 
 class Broken(AssertionError):
@@ -193,6 +196,42 @@ def small_network(features: int, classes: int, norm: bool = False, dropout: floa
     return nn.Sequential(*layers, nn.Linear(8, classes))
 
 
+class LowRank(nn.Module):
+    """A linear layer with a frozen weight and an adapter, with the names that `--adapt lora` gives."""
+
+    lora_merged: torch.Tensor | None
+
+    def __init__(self, layer: nn.Linear, rank: int, alpha: float = 2.0, merged: bool = False) -> None:
+        super().__init__()
+        self.base_layer, self.scaling = layer.requires_grad_(False), alpha / rank
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, rank, bias=False)})
+        second = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(second.weight)
+        self.lora_B = nn.ModuleDict({"default": second})
+        self.register_buffer("lora_merged", torch.zeros(layer.out_features, layer.in_features) if merged else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added: torch.Tensor = self.lora_B["default"](self.lora_A["default"](x))
+        if self.lora_merged is not None:
+            added = added + nn.functional.linear(x, self.lora_merged)
+        out: torch.Tensor = self.base_layer(x) + self.scaling * added
+        return out
+
+
+def adapted_network(
+    features: int, classes: int, norm: bool = False, dropout: float = 0.0, rank: int = 2, merged: bool = False
+) -> nn.Module:
+    """`small_network` with an adapter on its first layer and a trained head."""
+    first, *others = small_network(features, classes, norm, dropout).children()
+    assert isinstance(first, nn.Linear)
+    return nn.Sequential(LowRank(first, rank, merged=merged), *others)
+
+
+def needs_adapters(what: Any) -> bool:
+    """Whether a method or part runs on a network with adapters only."""
+    return any("adapters" in part.needs for part in method(what).parts)
+
+
 def check(part: Part, **options: Any) -> None:
     """Check a part against the contract; raises `Broken` with the law it breaks. Options are those of a run:
     `check(part, epochs=3)`."""
@@ -202,4 +241,7 @@ def check(part: Part, **options: Any) -> None:
         conformance.check(part, **options)
 
 
-__all__ = ["Broken", "Outcome", "check", "half_square", "quadratics", "run_parts", "small_network", "tiny"]
+__all__ = [
+    "Broken", "LowRank", "Outcome", "adapted_network", "check", "half_square", "needs_adapters", "quadratics", "run_parts",
+    "small_network", "tiny",
+]  # fmt: skip

@@ -6,6 +6,8 @@ from undrift.methods.combine.fedcda import FedCDA as fedcda
 from undrift.methods.combine.fedlaw import FedLAW as fedlaw
 from undrift.methods.combine.fedma import FedMA as fedma
 from undrift.methods.combine.fednova import FedNova as fednova
+from undrift.methods.combine.flexlora import FlexLoRA as flexlora
+from undrift.methods.combine.flora import FLoRA as flora
 from undrift.methods.combine.geomedian import Geomedian as geomedian
 from undrift.methods.combine.inco import InCo as inco
 from undrift.methods.combine.krum import Krum as krum
@@ -19,6 +21,8 @@ __all__ = [
     "fedlaw",
     "fedma",
     "fednova",
+    "flexlora",
+    "flora",
     "geomedian",
     "inco",
     "krum",

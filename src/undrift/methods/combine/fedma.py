@@ -92,7 +92,10 @@ def chain(layout: Layout) -> list[Layer]:
         owned.setdefault(entry.module, []).append(entry)
     layers: list[Layer] = []
     seen: set[str] = set()
+    frozen = {entry.module for entry in layout.frozen}
     for name, kind in layout.modules:
+        if name in frozen and (layers or name in owned):  # layers before the first trained one do not matter
+            raise NoChainError(f"{name} is frozen, so its inputs and units keep their order")
         if name not in owned:
             continue
         if name in seen:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -24,6 +24,8 @@ from undrift.contract.parts import Job, Personalize, Plan, Problem, Range
 class FedRep(Personalize):
     body_epochs: Annotated[int, Range(least=1)] = 1
 
+    lockstep: ClassVar = True
+
     def check(self, plan: Plan) -> Iterable[Problem]:
         if plan.layout.head is None:
             yield Problem(
@@ -31,6 +33,8 @@ class FedRep(Personalize):
                 "fedrep trains the head separately, and the model's logits are not the output of a "
                 "linear layer; let the model return what its last linear layer gives",
             )
+        elif plan.layout.entry(f"{plan.layout.head}.weight").kind == "frozen":
+            yield Problem("error", f"fedrep trains the head separately, and {plan.layout.head} of this model is frozen")
         if self.body_epochs >= plan.epochs:
             yield Problem(
                 "error",

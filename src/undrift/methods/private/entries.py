@@ -36,7 +36,10 @@ class Head(Private):
     def entries(self, layout: Layout) -> Iterable[str]:
         if layout.head is None:
             raise BadRequest("the model's logits are not the output of a linear layer, so head() finds no head")
-        return [name for name in layout.names() if name.rpartition(".")[0] == layout.head]
+        names = [name for name in layout.names() if name.rpartition(".")[0] == layout.head]
+        if not names:
+            raise BadRequest(f"the head {layout.head} is frozen, so there is nothing for head() to keep private")
+        return names
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,127 @@
+"""`undrift predict` and `undrift export --model`: a run's model on new data and as a file."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+import undrift as ud
+from undrift.data import load
+from undrift.store.record import rows_of
+
+NETWORK = """
+import torch
+from torch import nn
+def network():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+    module[1].requires_grad_(False)
+    return module
+"""
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_on_the_test_set_have_the_runs_own_accuracy(undrift, finished):
+    """Law: predicting the test set of the run's data gives stage G's accuracy, exactly."""
+    result = undrift("predict", "first", "digits")
+    assert result.code == 0, result.err
+    assert result.out == "first/predictions.csv: predictions for 360 samples\n"
+    found, truth = rows("first/predictions.csv"), load("digits").y_test
+    accuracy = np.mean([row["prediction"] == str(label) for row, label in zip(found, truth, strict=True)])
+    ((recorded,),) = rows_of(
+        Path("first"), "SELECT value FROM metrics WHERE stage='G' AND metric='accuracy' ORDER BY round DESC LIMIT 1"
+    )
+    assert accuracy == pytest.approx(recorded, abs=1e-9)
+    assert list(found[0]) == ["sample", "prediction", *[f"p({label})" for label in range(10)]]
+    assert sum(float(found[3][f"p({label})"]) for label in range(10)) == pytest.approx(1, abs=1e-6)
+
+
+def test_predictions_as_arrays_are_the_models_outputs(undrift, finished):
+    x = load("digits").x_test[:7]
+    np.savez("new.npz", x=x)
+    assert undrift("predict", "first", "new.npz", "--out", "seen.npz").code == 0
+    seen = np.load("seen.npz")
+    outputs = ud.load("first").predict(x)
+    assert np.array_equal(seen["output"], outputs.numpy())
+    assert np.array_equal(seen["prediction"], outputs.argmax(1).numpy())
+    assert seen["classes"].tolist() == [str(label) for label in range(10)]
+
+
+def test_a_clients_own_model_predicts(undrift, small, tmp_path):
+    undrift("run", *small, "--method", "fedper", "--out", "personal", "--quiet")
+    x = load("digits").x_test[:5]
+    np.savez("new.npz", x=x)
+    assert undrift("predict", "personal", "new.npz", "--client", "1", "--out", "one.npz").code == 0
+    run = ud.load("personal")
+    assert np.array_equal(np.load("one.npz")["output"], run.predict(x, client=1).numpy())
+    refused = undrift("predict", "personal", "new.npz")
+    assert refused.code != 0
+    assert "private entries" in refused.err
+    refused = undrift("export", "personal", "--model", "whole.safetensors")
+    assert (
+        refused.err
+        == "undrift: a method with private entries has no global model; give --client for the model of one client\n"
+    )
+    assert undrift("export", "personal", "--model", "one.safetensors", "--client", "1").code == 0
+    state = safetensors.torch.load_file("one.safetensors")
+    assert all(torch.equal(value, run.personal(1).state_dict()[name]) for name, value in state.items())
+
+
+def test_the_whole_model_is_the_base_and_the_adapter(undrift, small, tmp_path):
+    Path("mine.py").write_text(NETWORK)
+    assert undrift("run", *small, "--model", "mine:network", "--out", "frozen", "--quiet").code == 0
+    assert undrift("export", "frozen", "--model", "whole.safetensors").code == 2
+    whole = undrift("export", "frozen", "--model", "whole.safetensors", "--trust")
+    part = undrift("export", "frozen", "--model", "part.safetensors", "--adapter", "--trust")
+    assert whole.out == "whole.safetensors: 4 tensors, 610 numbers\n", whole.err
+    assert part.out == "part.safetensors: 2 tensors, 90 numbers\n"
+    assert not Path("frozen/export").exists()
+    everything, trained = (safetensors.torch.load_file(f"{name}.safetensors") for name in ("whole", "part"))
+    assert set(trained) == {"3.weight", "3.bias"}
+    assert all(torch.equal(everything[name], value) for name, value in trained.items())
+    kept = safetensors.torch.load_file("frozen/model.safetensors")
+    assert set(kept) == set(trained)
+    assert all(torch.equal(kept[name], value) for name, value in trained.items())
+    with safetensors.safe_open("part.safetensors", "pt") as file:
+        import tomllib
+
+        assert file.metadata()["base"] == tomllib.loads(Path("frozen/run.toml").read_text())["about"]["base"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("predict", "nowhere", "digits"), "nowhere"),
+        (("predict", "first", "nothing.npz"), "there is no file nothing.npz; give an .npz with the array x, a .csv"),
+        (("predict", "first", "nothing"), "'nothing' is no .npz, no .csv and no data set; give one of these"),
+        (("predict", "first", "narrow.npz"), "has samples of shape (1, 3, 3), and the run's model takes (1, 8, 8)"),
+        (("predict", "first", "other.npz"), "other.npz has no array x; it holds z"),
+        (("predict", "first", "holes.npz"), "holes.npz holds NaN or infinite values, first in sample 1"),
+        (("predict", "first", "words.csv"), "line 2 of words.csv has 'red' in the column 'b'; give numbers"),
+        (("predict", "first", "short.csv"), "line 3 of short.csv has 1 values where the first has 2"),
+        (("predict", "first", "digits", "--client", "99"), "there is no client 99"),
+        (("predict", "first", "digits", "--out", "a.txt"), "predictions are written as .csv or .npz, not to 'a.txt'"),
+        (("export", "first", "--model", "a.pt"), "a model is written as .safetensors, not to 'a.pt'"),
+        (("export", "first", "--adapter"), "--adapter goes with --model FILE"),
+        (("export", "first", "--model", "a.safetensors", "--adapter"), "all parameters of this model were trained"),
+    ],
+)
+def test_what_is_refused(undrift, finished, arguments, sentence):
+    np.savez("narrow.npz", x=np.zeros((2, 3, 3)))
+    np.savez("other.npz", z=np.zeros(3))
+    np.savez("holes.npz", x=np.stack([np.zeros((8, 8)), np.full((8, 8), np.nan)]))
+    Path("words.csv").write_text("a,b\n1,red\n")
+    Path("short.csv").write_text("a,b\n1,2\n1\n")
+    result = undrift(*arguments)
+    assert result.code != 0
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
