@@ -63,7 +63,8 @@ def kept() -> dict[str, dict]:
 
 def block(name: str) -> str:
     """The printed lines, with where they come from."""
-    row = kept()[name]
+    if (row := kept().get(name)) is None:
+        return ""
     lines = "\n".join(row["printed"])
     when = f"`{row['command']}` ({row['machine']}, {row['date']}, seed {row['seeds'][0]}, {row['seconds']} s) prints:"
     return f"{when}\n\n```text\n{lines}\n```\n"
@@ -81,5 +82,4 @@ if __name__ == "__main__":
     asked = [word for word in sys.argv[1:] if not word.startswith("-")]
     rows = kept() | {name: run(name, "--figures" in sys.argv) for name in asked}
     RESULTS.write_text("".join(json.dumps(rows[name], ensure_ascii=False) + "\n" for name in EXAMPLES if name in rows))
-    if set(rows) == set(EXAMPLES):
-        PAGE.write_text(rendered(PAGE.read_text()))
+    PAGE.write_text(rendered(PAGE.read_text()))

@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         go.Scatter(x=truth, y=guess, mode="markers", name="a test patient"),
         go.Scatter(x=ends, y=ends, mode="lines", name="exact"),
     ])  # fmt: skip
-    figure.update_layout(template="plotly_white", xaxis_title="true progression", yaxis_title="predicted progression")
+    figure.update_layout(width=860, height=460, xaxis_title="true progression", yaxis_title="predicted progression")
     figure.write_html(folder / "diabetes.html")
     print("wrote diabetes.html")
 

@@ -50,4 +50,4 @@ def test_what_the_examples_printed_is_rendered_and_not_typed():
     spec.loader.exec_module(make_tasks)
     page = PAGE.read_text()
     assert make_tasks.rendered(page) == page, "run .venv/bin/python docs/make_tasks.py"
-    assert "token accuracy" in page.partition("<!-- shakespeare -->")[2].partition("<!-- end")[0]
+    assert "RMSE" in page.partition("<!-- diabetes -->")[2].partition("<!-- end")[0]
