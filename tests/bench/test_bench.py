@@ -29,6 +29,7 @@ def test_the_bare_loop_does_not_import_undrift():
 def test_the_shares_of_a_round_add_up_to_its_wall_time(small):
     shares = measure.profile(small["a"], workers=1, rounds=3)
     assert shares.pop("seconds") > 0
+    assert shares.pop("clients").startswith("clients one by one")
     assert set(shares) >= {"training", "scoring", "evaluation", "copying and waiting", "aggregation", "store"}
     assert sum(shares.values()) == pytest.approx(1.0, abs=0.05)
     assert shares["training"] > 0

@@ -57,6 +57,28 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers,
     assert stages[0] == stages[1]
 
 
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "flood", "fedlc", "fedrep", "fedbss+fliu"])
+def test_lockstep_gives_the_same_bits_inline_and_with_one_or_two_workers(name, workers):
+    federation = tiny(clients=9)
+    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
+    inline = ud.run(name, federation, engine="inline", **settings)
+    for count in (1, 2):
+        spread = ud.run(name, federation, engine="processes", started=workers[:count], **settings)
+        assert torch.equal(inline.vector, spread.vector)
+        assert inline.summary["stages"] == spread.summary["stages"]
+
+
+@pytest.mark.slow
+def test_lockstep_gives_the_same_bits_with_three_workers():
+    federation, three = tiny(clients=9), start_workers(3)
+    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
+    try:
+        spread = ud.run("scaffold+flood", federation, engine="processes", started=three, **settings)
+    finally:
+        stop_workers(three)
+    assert torch.equal(ud.run("scaffold+flood", federation, engine="inline", **settings).vector, spread.vector)
+
+
 @dataclass(frozen=True)
 class Deadly(Objective):
     """Kills its own process in round 1 at client 2, `times` times. A file counts the kills."""

@@ -3,6 +3,8 @@
     python tests/hashes/keep.py            # compare the installed `undrift` with the list of this kind of processor
     python tests/hashes/keep.py --write    # write that list
 
+Lists whose names end with `-lockstep` are of runs in lock-step (`--lockstep`). All others are of clients one by one.
+
 Every published method runs for six rounds, on the default network and on one with BatchNorm and dropout; FedAvg also for
 thirty. An entry has two hashes: `model_sha256` as `undrift run --json` prints it, and `stages_sha256` over the printed
 figures of all stages, because Ditto's global model is FedAvg's and only its clients' own models tell them apart.
@@ -38,6 +40,7 @@ from typing import Any
 import torch
 
 import undrift as ud
+from undrift.experiment.options import FIELDS
 
 HERE = Path(__file__).parent
 # Inline, because what is compared is arithmetic: that engines agree is stated by tests/engines.
@@ -47,12 +50,15 @@ HASHES = ("model_sha256", "stages_sha256")
 CHANGING_BITS = ("ATEN_CPU_CAPABILITY", "MKL_CBWR")
 
 
-def kind() -> str:
-    """`x86_64-AuthenticAMD-AVX512`: what decides in which order a processor adds up, as a file's name."""
+def kind(lockstep: bool = False) -> str:
+    """`x86_64-AuthenticAMD-AVX512`: what decides in which order a processor adds up, as a file's name. The list of runs in
+    lock-step has `-lockstep` at its end."""
     capability, reproducible = torch.backends.cpu.get_cpu_capability(), os.environ.get("MKL_CBWR", "")
     if (capability, reproducible) == ("DEFAULT", "COMPATIBLE"):
-        return f"{platform.machine()}-any"  # neither torch nor MKL looks at the processor
+        # neither torch nor MKL looks at the processor
+        return f"{platform.machine()}-any{'-lockstep' * lockstep}"
     words = [platform.machine(), vendor(), capability, *([f"MKL_CBWR={reproducible}"] if reproducible else [])]
+    words += ["lockstep"] * lockstep
     return "-".join(re.sub(r"[^\w.=]+", "_", word) for word in words)
 
 
@@ -69,8 +75,12 @@ def cpuinfo(key: str) -> str:
     return found[1].strip() if found else ""
 
 
-def entries() -> Iterator[dict[str, Any]]:
-    """What is run: options of `ud.run` beside the common ones."""
+def entries(lockstep: bool) -> Iterator[dict[str, Any]]:
+    """What is run: options of `ud.run` beside the common ones. In lock-step: what can be."""
+    if lockstep:
+        for name, proxy in published():
+            yield {"method": name, "rounds": 6, "lockstep": "on", **({"proxy": 0.05} if proxy else {})}
+        return
     yield {"method": "fedavg", "rounds": 30}
     for network in ({}, {"model": BATCHNORM}):
         for name, proxy in published():
@@ -85,12 +95,15 @@ def published() -> list[tuple[str, bool]]:
 
 
 def name_of(entry: dict[str, Any]) -> str:
-    return f"{entry['method']}-{entry['rounds']}" + ("-batchnorm" if "model" in entry else "")
+    return (
+        f"{entry['method']}-{entry['rounds']}" + "-batchnorm" * ("model" in entry) + "-lockstep" * ("lockstep" in entry)
+    )
 
 
 def hashes(entry: dict[str, Any]) -> dict[str, str]:
     options = {key: value for key, value in entry.items() if key not in HASHES}
-    summary = ud.run(**COMMON, **options, out=False).summary
+    one_by_one = {"lockstep": "off"} if "lockstep" in FIELDS else {}  # an older reference knows nothing else
+    summary = ud.run(**{**COMMON, **one_by_one, **options}, out=False).summary
     stages = json.dumps(summary["stages"], sort_keys=True)  # floats are written with all their digits
     return {"model_sha256": summary["model_sha256"], "stages_sha256": hashlib.sha256(stages.encode()).hexdigest()}
 
@@ -116,9 +129,9 @@ def why_not(kept: dict[str, Any] | None, kind: str) -> str:
     )
 
 
-def write() -> Path:
+def write(lockstep: bool) -> Path:
     found = []
-    for entry in entries():
+    for entry in entries(lockstep):
         try:
             found.append({**entry, **hashes(entry)})
         except ValueError as error:  # a request that is refused, such as FedBN on a network without norms
@@ -126,14 +139,14 @@ def write() -> Path:
         else:
             print(f"{name_of(entry):<28} {found[-1]['model_sha256']}", flush=True)
     about = {
-        "kind": kind(), "processor": cpuinfo("model name") or platform.processor(), "torch": torch.__version__,
+        "kind": kind(lockstep), "processor": cpuinfo("model name") or platform.processor(), "torch": torch.__version__,
         "numpy": version("numpy"), "python": platform.python_version(), "date": time.strftime("%Y-%m-%d"),
-        "commit": commit(), "command": command(), "common": COMMON,
+        "commit": commit(), "command": command() + " --lockstep" * lockstep, "common": COMMON,
     }  # fmt: skip
     lines = ",\n".join(f"    {json.dumps(entry)}" for entry in found)  # one line each: a difference is read as one
     head = json.dumps(about, indent=2).removesuffix("\n}")
-    path_of(kind()).write_text(f'{head},\n  "entries": [\n{lines}\n  ]\n}}\n')
-    return path_of(kind())
+    path_of(kind(lockstep)).write_text(f'{head},\n  "entries": [\n{lines}\n  ]\n}}\n')
+    return path_of(kind(lockstep))
 
 
 def version(package: str) -> str:
@@ -155,10 +168,10 @@ def command() -> str:
     return "".join(variables) + "PYTHONPATH=../reference/src python tests/hashes/keep.py --write"
 
 
-def compare() -> int:
+def compare(lockstep: bool) -> int:
     """Prints every entry that is not what it was; how many."""
-    kept, bad = read(kind()), 0
-    if reason := why_not(kept, kind()):
+    kept, bad = read(kind(lockstep)), 0
+    if reason := why_not(kept, kind(lockstep)):
         sys.exit(reason)
     assert kept is not None
     for entry in kept["entries"]:
@@ -172,11 +185,12 @@ def compare() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--write", action="store_true", help="write the list of this kind of processor")
+    parser.add_argument("--lockstep", action="store_true", help="the list of runs in lock-step")
     given = parser.parse_args()
     print(f"undrift of {Path(ud.__file__).parent}, {kind()}, torch {torch.__version__}", file=sys.stderr)
     if given.write:
-        print(f"written: {write().relative_to(HERE.parents[1])}")
-    elif bad := compare():
+        print(f"written: {write(given.lockstep).relative_to(HERE.parents[1])}")
+    elif bad := compare(given.lockstep):
         sys.exit(f"{bad} entries are not what they were")
 
 

@@ -19,23 +19,30 @@ QUICK = (
     "fedavg-30", "fedbn-6-batchnorm", "flood-6", "fedbss-6", "scaffold-6", "feddyn-6", "fliu-6", "ditto-6", "fedrep-6",
     "fedper-6", "bound-6", "aflama-6", "fednova-6", "fedcda-6", "krum-6", "fedmr-6", "fedadam-6",
 )  # fmt: skip
+IN_LOCKSTEP = tuple(f"{name}-6-lockstep" for name in ("fedavg", "scaffold", "flood", "fedlc"))
 KIND = keep.kind()
-KEPT = keep.read(KIND)
-WHY_NOT = keep.why_not(KEPT, KIND)
 
 
 def rows() -> list[Any]:
-    if WHY_NOT:
-        return [pytest.param(None, id=KIND)]
-    named = [(keep.name_of(entry), entry) for entry in KEPT["entries"]]
-    return [pytest.param(entry, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, entry in named]
+    """Every entry of the two lists of this kind of processor: one by one, and in lock-step."""
+    found = []
+    for kind in (KIND, keep.kind(lockstep=True)):
+        kept = keep.read(kind)
+        if why := keep.why_not(kept, kind):
+            found.append(pytest.param(why, None, None, id=kind))
+            continue
+        wrote = f"the list is of {kept['processor']}, {kept['commit']}: {kept['command']}"
+        for entry in kept["entries"]:
+            name = keep.name_of(entry)
+            quick = name in QUICK or name in IN_LOCKSTEP
+            found.append(pytest.param("", entry, wrote, id=name, marks=[] if quick else pytest.mark.slow))
+    return found
 
 
-@pytest.mark.parametrize("entry", rows())
-def test_a_result_is_what_it_was(entry):
+@pytest.mark.parametrize(("why_not", "entry", "wrote"), rows())
+def test_a_result_is_what_it_was(why_not, entry, wrote):
     if entry is None:
-        pytest.skip(WHY_NOT)
-    wrote = f"the list is of {KEPT['processor']}, {KEPT['commit']}: {KEPT['command']}"
+        pytest.skip(why_not)
     assert keep.hashes(entry) == {name: entry[name] for name in keep.HASHES}, wrote
 
 
@@ -46,7 +53,7 @@ def test_a_list_is_whole_and_has_all_that_is_quick(path):
     assert kept["kind"] == path.stem
     assert kept["common"] == keep.COMMON
     assert len(set(names)) == len(names)
-    assert set(QUICK) <= set(names)
+    assert set(IN_LOCKSTEP if kept["kind"].endswith("-lockstep") else QUICK) <= set(names)
 
 
 def test_another_kind_of_processor_is_told_what_to_do():

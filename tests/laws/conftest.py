@@ -17,6 +17,33 @@ from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.methods.naming import method
 
+# The laws of parts that work in lock-step are also run there, where the method can. All others are laws of one by one.
+BOTH = (
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "fedlc",
+    "fedrs",
+    "flood",
+    "fedbss",
+    "subset",
+    "feddecorr",
+    "fedproto",
+    "methods",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition("test_")[2] in BOTH:
+        modes = ["one-by-one", pytest.param("lockstep", marks=pytest.mark.slow)]
+        metafunc.parametrize("mode", modes, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if getattr(request, "param", "") == "lockstep":
+        monkeypatch.setitem(testing.QUICK, "lockstep", "auto")
+
 
 @pytest.fixture(scope="session")
 def tiny() -> testing.Toy:

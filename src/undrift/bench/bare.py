@@ -36,7 +36,7 @@ KEEP_PAGES = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": 
 
 @dataclass
 class Work:
-    """A workload: rows `x` (n, 784) float32 and `y` int64, one index array per client, and the training settings."""
+    """A workload: rows `x` (n, features) float32 and `y` int64, one index array per client, and the training settings."""
 
     name: str
     model: str
@@ -76,6 +76,8 @@ def network(name: str) -> Any:
 
     if name == "logistic":
         return nn.Linear(784, 10)
+    if name == "small":
+        return nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
     if name == "mlp":
         return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 10))
     return nn.Sequential(

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from undrift.bench.bare import Bare, Work, fashion, works
 from undrift.core.determinism import one_thread
 from undrift.core.streams import numpy_stream
+from undrift.data.decode import digits_set
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers
 from undrift.experiment.options import from_keywords
@@ -24,15 +26,19 @@ from undrift.round.engine import Engine
 from undrift.round.loop import Evaluator
 from undrift.store.run_store import RunStore
 
-MODELS = {"a": "mlp(200, 100)", "b": "cnn", "c": "logistic"}
-PAIRS = {"a": 11, "b": 7, "c": 11}
+MODELS = {"a": "mlp(200, 100)", "b": "cnn", "c": "logistic", "d": "mlp(100)"}
+PAIRS = {"a": 11, "b": 7, "c": 11, "d": 11}
 
 
 def all_works() -> tuple[dict[str, Work], str]:
-    """(the three workloads by name, the name of their data)."""
+    """(the workloads by name, the name of their data). (d) is the demo's: small clients of the built-in digits."""
     x, y, name = fashion()
     shards = [dirichlet(0.5)(y, clients, numpy_stream(0, "bench", clients)) for clients in (100, 1000)]
-    return works(x, y, *shards), name
+    digits = digits_set()
+    small = np.ascontiguousarray(digits["x_train"].reshape(-1, 64), dtype=np.float32) / 255
+    labels = digits["y_train"].astype(np.int64)
+    parts = dirichlet(0.5)(labels, 20, numpy_stream(0, "bench", 20))
+    return {**works(x, y, *shards), "d": Work("d", "small", 10, 32, small, labels, parts, epochs=5)}, name
 
 
 class NoEvaluation:
@@ -131,8 +137,8 @@ def measure(
     }  # fmt: skip
 
 
-def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[str, float]:
-    """Shares of a round's wall time. The clients' compute time is divided by the number of workers; the rest of the
+def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[str, Any]:
+    """How clients train, and shares of a round's wall time. The clients' compute time is divided by the number of workers; the rest of the
     engine's time is copying, sending and waiting for the last client."""
     workers = workers or cores()
     with tempfile.TemporaryDirectory() as folder:
@@ -152,4 +158,8 @@ def profile(work: Work, workers: int | None = None, rounds: int = 10) -> dict[st
         "copying and waiting": spent["clients"] - training - scoring - evaluating, "orders": spent["orders"],
         "aggregation": spent["aggregation"], "store": spent["store"],
     }  # fmt: skip
-    return {"seconds": wall / rounds, **{name: value / wall for name, value in shares.items()}}
+    return {
+        "clients": ours.setup.plan.lockstep_why,
+        "seconds": wall / rounds,
+        **{name: value / wall for name, value in shares.items()},
+    }

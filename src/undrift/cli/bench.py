@@ -18,7 +18,9 @@ def add(app: typer.Typer) -> None:
 
 
 def bench(
-    works: list[str] = typer.Argument(None, help="which workloads: a (MLP), b (CNN), c (logistic regression) [all]"),
+    works: list[str] = typer.Argument(
+        None, help="which workloads: a (MLP), b (CNN), c (logistic regression), d (a small MLP) [all]"
+    ),
     seconds: float = typer.Option(30.0, "--seconds", help="measure each workload for at least this long"),
     workers: int | None = typer.Option(None, "--workers", help="number of worker processes [one per core]"),
     profile: bool = typer.Option(False, "--profile", help="show where the time of a round goes"),
@@ -43,10 +45,12 @@ def bench(
         if json:
             typer.echo(json_module.dumps({"profile": shares}))
             return
-        parts = [key for key in next(iter(shares.values())) if key != "seconds"]
+        parts = [key for key in next(iter(shares.values())) if key not in ("seconds", "clients")]
         rows = [["work", "s/round", *parts]]
         rows += [[n, f"{s['seconds']:.3f}", *(f"{100 * s[p]:.1f} %" for p in parts)] for n, s in shares.items()]
         typer.echo(text_table(rows))
+        for name, share in shares.items():
+            typer.echo(f"({name}) {share['clients']}")
         return
     found = [
         measure.measure(known[name], workers, seconds, say=lambda line: typer.echo(line, err=True)) for name in chosen

@@ -26,7 +26,7 @@ class Progress(RunCallback):
             f"{setup.method.name} on {setup.federation.name}: {setup.federation.clients} clients, "
             f"{setup.plan.rounds} rounds, {setup.model_name} ({setup.plan.layout.n:,} numbers)"
         )
-        self.on_message(engine.plan_line)
+        self.on_message(f"{engine.plan_line}; {setup.plan.lockstep_why}")
         self.epsilon, self.headline = setup.epsilon, setup.plan.task.headline
         self.began_at = self.said_at = time.monotonic()
         if not self.quiet and sys.stderr.isatty():

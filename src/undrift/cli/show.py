@@ -55,7 +55,7 @@ def show(
     damage = [*written.damage, *fallbacks, *store.damage()]
     note(damage)
     with sentence_if_damaged(folder, damage):
-        print_run(folder, store.record, written.options, traces, html)
+        print_run(folder, store.record, {**written.options, "about": written.about}, traces, html)
     store.close()
 
 
@@ -108,6 +108,8 @@ def heading(folder: Path, record: Record, options: dict[str, Any], summary: dict
         f"{summary['seconds']:.1f} s"
     ]
     lines += [f"  {part}" for part in options.get("parts", [])]
+    if how := options["about"].get("clients"):
+        lines.append(f"  {how}")
     name = summary["headline"]["name"]
     curve = [value for (value,) in record.all(G_CURVE, (name,))]
     if curve:

@@ -54,6 +54,8 @@ class Plan:
     uncovered: str = "refuse"  # whether statistics that no privacy mechanism covers may be used: "refuse" or "accept"
     secret: bool = False  # noise and cohorts come from the operating system: a run at real sites
     keep_trained: bool = False  # clients keep what they trained, so that an absent one can be evaluated
+    lockstep: int = 0  # bytes of a stack of clients that train together; 0: one by one
+    lockstep_why: str = ""  # which of the two, and why, as a sentence
     weight_cap: float = 1.0  # largest share of the weight that one client may have in a round
     evaluate_on: tuple[str, ...] = ("own", "global")  # what a client's models are evaluated on
 

@@ -142,6 +142,11 @@ class ClientData:
             self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
         return self._scored[role]
 
+    @property
+    def borrows(self) -> bool:
+        """Whether a part holds a network of the worker's, which the worker's next client may need."""
+        return self._used > 0
+
     def network(self, vector: torch.Tensor) -> Flat:
         """A network of the client's own for this round, beside the one that trains."""
         self._used += 1

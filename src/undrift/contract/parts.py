@@ -50,6 +50,9 @@ class Part:
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model
     ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
     freezes: ClassVar[Sequence[str]] = ()  # shell patterns of parameters that are not trained with this part
+    lockstep: ClassVar[bool] = (
+        False  # its hooks inside the epochs may be called for many clients in turn, batch by batch
+    )
     protects: ClassVar[bool] = False  # its noise protects somebody, so at real sites nobody may be able to repeat it
 
     def __post_init__(self) -> None:
@@ -144,6 +147,13 @@ class Sampling(Part):
     def sample_weights(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:
         """One weight per sample, from the raw logits."""
         raise NotImplementedError
+
+    def stack_weights(
+        self, logits: torch.Tensor, counts: Sequence[int], scratches: Sequence[Any]
+    ) -> torch.Tensor | None:
+        """In lock-step, `sample_weights` of many clients at once: logits [clients, rows, classes], of which the first
+        `counts` rows are a client's samples, and a weight for every row. None: call `sample_weights` client by client."""
+        return None
 
 
 class Objective(Part):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from undrift.round.client import serve
 from undrift.round.engine import Engine
+from undrift.round.lockstep.serve import groups, serve_together
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 from undrift.store.states import States
@@ -19,5 +19,6 @@ class Inline(Engine):
         self.plan_line = f"engine inline: one process, one thread, on {runtime.model.device} ({why})"
 
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
-        for position, order in enumerate(orders):
-            yield position, serve(self.runtime, self.with_state(order))
+        for positions in groups(self.runtime, orders):
+            together = [self.with_state(orders[position]) for position in positions]
+            yield from zip(positions, serve_together(self.runtime, together))

@@ -9,9 +9,11 @@ from typing import Any
 from undrift.core.errors import RunFailed
 from undrift.round.engine import Engine
 from undrift.round.orders import Order, Reply
+from undrift.round.runtime import Runtime
 
 TRIES = 3  # of one order, before the run fails
 AHEAD = 2  # chunks a worker may have, so that it never waits for the next one
+STACKED = 64  # clients in a chunk that is trained in stacks, fewer where their models are larger than a stack
 SHRINK = 4  # a chunk is a worker's share of the remaining work, divided by this
 
 
@@ -19,6 +21,7 @@ class Pool(Engine):
     """A subclass defines how orders are sent, how replies arrive and how a dead worker is replaced. A worker has
     `chunks` (the positions of its orders by the chunk's key) and `given` (how many samples it got in this exchange)."""
 
+    runtime: Runtime
     workers: list[Any]
     _events: list[tuple[str, str]]  # (kind, sentence) since the last call of `events`
 
@@ -45,7 +48,7 @@ class Pool(Engine):
         self.begin(orders)
         for worker in self.workers:
             worker.given = 0
-        queue = deque(chunked(orders, max(len(self.workers), 1)))
+        queue = deque(self.chunks(orders))
         tries = [0] * len(orders)
         left = len(orders)
         while left:
@@ -66,6 +69,14 @@ class Pool(Engine):
                                 f"round {orders[position].round}; `undrift resume` continues from the last checkpoint"
                             )
                         queue.appendleft([position])
+
+    def chunks(self, orders: Sequence[Order]) -> list[list[int]]:
+        """Which orders travel together."""
+        workers = max(len(self.workers), 1)
+        if self.runtime.lockstep is None or any(order.work != "train" for order in orders):
+            return chunked(orders, workers)
+        plan = self.runtime.plan
+        return dealt(orders, workers, max(1, min(STACKED, plan.lockstep // (4 * plan.layout.n))))
 
     def _next(self, queued: int) -> Any:
         """The worker that gets the next chunk: an idle one, else, ahead of time, the one with the fewest samples so far
@@ -93,6 +104,15 @@ def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
         chunks[-1].append(position)
         cost += size
     return chunks
+
+
+def dealt(orders: Sequence[Any], workers: int, most: int = STACKED) -> list[list[int]]:
+    """Positions of orders that are trained in stacks: every chunk gets clients of all sizes, so that all take equally long,
+    and at most `most` of them. There are no more chunks than keep the workers busy, because a stack gains with every
+    client in it."""
+    queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
+    count = min(len(queue), workers * -(-len(queue) // (workers * most)))
+    return [queue[start::count] for start in range(count)]
 
 
 def lost_clients(lost: Sequence[Sequence[int]], orders: Sequence[Order]) -> str:

@@ -28,7 +28,7 @@ from undrift.engine.object_store import ArrayReader, ArrayWriter, array_of, byte
 from undrift.engine.payload import open_runtime, runtime_payload
 from undrift.engine.pool import TRIES, Pool, lost_clients
 from undrift.engine.spawn import KEEP_PAGES
-from undrift.round.client import serve
+from undrift.round.lockstep.serve import serve_chunk
 from undrift.round.orders import Order, Reply
 
 WAIT = 60.0  # seconds for a first actor, and for another one when all have died
@@ -64,7 +64,7 @@ class Actor:
     def work(self, message: bytes, arrays: list[np.ndarray], *common: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
         writer = ArrayWriter()
         orders = unpack(message, ArrayReader(arrays, common))
-        return pack([(position, serve(self.runtime, order)) for position, order in orders], writer), writer.arrays
+        return pack(serve_chunk(self.runtime, orders), writer), writer.arrays
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ def main() -> None:
     torch.set_num_threads(1)
     from undrift.engine.arena import Arena, MappedBlocks, mapped_tensors, pack, unpack
     from undrift.engine.payload import open_runtime
-    from undrift.round.client import serve
+    from undrift.round.lockstep.serve import serve_chunk
 
     blocks, arena = MappedBlocks(), Arena()
     runtime = None
@@ -48,7 +48,7 @@ def main() -> None:
             arena.turn()
             exchange = number
         assert runtime is not None
-        replies = [(position, serve(runtime, order)) for position, order in content]
+        replies = serve_chunk(runtime, content)
         packed = pack(("done", number, replies), arena)
         arena.forget()
         del replies, content  # their tensors are in the arena: the originals would stay until the next message

@@ -131,6 +131,9 @@ class Options:
         None, "address of a Ray cluster, HOST:PORT or auto [RAY_ADDRESS, else a local cluster]"
     )
     device: Name = option("auto", "cpu, cuda, mps or auto")
+    lockstep: Name = option(
+        "auto", "small clients train together, as one stack: auto, on, off, or on(bytes=33554432) for smaller stacks"
+    )
     memory: Annotated[float, Gt(0), Le(1e6)] = option(1.0, "memory budget of the client states in GB")
     out: Text | None = option(None, "folder of the run [runs/DATA-METHOD-N]")
     track: Name | None = option(

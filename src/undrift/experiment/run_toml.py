@@ -112,7 +112,7 @@ def provenance(setup: Setup) -> dict[str, Any]:
         "numpy": numpy.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "federation": setup.federation.fingerprint,
         "layout": setup.plan.layout.signature, **({"base": base} if (base := setup.runtime.model.frozen.digest) else {}),
-        "dealt": setup.federation.provenance(),
+        "clients": setup.plan.lockstep_why, "dealt": setup.federation.provenance(),
         "method": method_digest(setup.method.name, [part_text(part) for part in setup.method.parts]),
         **({"code": code} if (code := kept_code.hashes(option_values(setup))) else {}),
         "environment": {
@@ -130,6 +130,7 @@ class About:
     federation: str = setting("", "fingerprint of the data and how they were dealt")
     layout: str = setting("", "fingerprint of the network's layout")
     base: str | None = setting(None, "SHA-256 of the frozen parameters, where the network has some")
+    clients: str = setting("", "whether clients trained in lock-step or one by one, and why")
     method: str | None = setting(None, "hash of `method` and `parts`, which shows an edit of either")
     dealt: dict[str, Any] = setting({}, "how the data were split between clients, repairs and sizes")
 

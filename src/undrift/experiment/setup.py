@@ -27,6 +27,7 @@ from undrift.federation.federation import Federation
 from undrift.methods.naming import method, part, part_tables
 from undrift.round import selection
 from undrift.round.engine import Engine
+from undrift.round.lockstep.decide import decided
 from undrift.round.loop import Evaluator, Loop
 from undrift.round.runtime import Runtime
 from undrift.store.run_store import RunStore
@@ -89,8 +90,12 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         raise BadRequest(f"--stop-at must be a number above 0 and at most 1, a share, not {options.stop_at:g}")
     trial = network.Trial(flat, federation)
     network.try_task(task, trial)
+    loss, augment = network.loss(options.loss, trial, task), network.augmentation(options.augment, federation)
+    plain = options.loss is None and type(task) is tasks.classification
+    stack, why = decided(options.lockstep, plan, flat, plain, augment is not None, trial.x)
+    plan = replace(plan, lockstep=stack, lockstep_why=why)
     runtime = Runtime(
-        plan, federation, flat, network.loss(options.loss, trial, task), network.augmentation(options.augment, federation),
+        plan, federation, flat, loss, augment,
         evaluation.own_metrics(options.metrics, trial.logits, trial.y, task),
         ood=evaluation.other_set(options.ood, federation),
     )  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 
 from undrift.contract.context import copied, moved
 from undrift.contract.declare import Malformed, read
-from undrift.contract.job import ActivePart, ClientData, Job
+from undrift.contract.job import ActivePart, ClientData, Job, TrainingStats
 from undrift.contract.parts import Part, defines
 from undrift.core.determinism import deterministic
 from undrift.core.errors import BadRequest
@@ -29,10 +30,15 @@ from undrift.round.training import LocalTraining
 
 def serve(runtime: Runtime, order: Order) -> Reply:
     """Do the work of an order; whatever goes wrong becomes part of the reply."""
+    return answered(runtime, order, lambda: WORKS[order.work](runtime, order))
+
+
+def answered(runtime: Runtime, order: Order, work: Callable[[], Reply]) -> Reply:
+    """A reply from work on an order: one thread, the client's own draws, and a failure where the work raises."""
     began = time.perf_counter()
     try:
         with deterministic(key(runtime.plan.seed, "local", order.round, order.client)):
-            reply = WORKS[order.work](runtime, order)
+            reply = work()
     except Malformed as wrong:
         reply = Reply(order.round, order.client).failed("malformed", str(wrong))
     except Exception as error:
@@ -41,6 +47,20 @@ def serve(runtime: Runtime, order: Order) -> Reply:
         reply = Reply(order.round, order.client).failed("exception", detail, "" if own else traceback.format_exc())
     reply.seconds = time.perf_counter() - began
     return reply
+
+
+class OptimizerState(Protocol):
+    @property
+    def buffers(self) -> list[torch.Tensor]: ...
+
+
+class Trained(Protocol):
+    """What is left of a client's training: its statistics and its optimizer."""
+
+    @property
+    def stats(self) -> TrainingStats: ...
+    @property
+    def rule(self) -> OptimizerState: ...
 
 
 class ClientRound:
@@ -95,20 +115,37 @@ class ClientRound:
 
     def train(self) -> Reply:
         """Local training and everything that goes back to the server."""
-        self.prepare()
-        data, reply = self.data, Reply(self.order.round, self.order.client, n=len(self.data.y))
-        if not len(data.y):
-            return reply.failed("empty", "the client has no training sample")
-        self.before_training()
+        reply = self.begin()
+        if reply.failure is not None:
+            return reply
+        if self.runtime.lockstep is not None and self.training is LocalTraining:
+            from undrift.round.lockstep.serve import alone
+
+            return alone(self, reply)
+        data = self.data
         self.model.load(self.start, self.integers)
         assert self.model.intact(), "the module's tensors are no longer views of its vector"
         began, scoring, scored = time.perf_counter(), data.scoring, data.samples_scored
         momentum = self.before.momentum if self.plan.persist_momentum else None
         training = self.training(self.runtime, self.order, data, self.parts, momentum)
-        stats = training.run()
+        training.run()
         training.free()
         seconds = time.perf_counter() - began - (data.scoring - scoring)
         reply.samples_scored_in_epochs = data.samples_scored - scored
+        return self.finish(reply, training, seconds)
+
+    def begin(self) -> Reply:
+        """Everything before the first batch; a reply that has failed where there is nothing to train on."""
+        self.prepare()
+        reply = Reply(self.order.round, self.order.client, n=len(self.data.y))
+        if not len(self.data.y):
+            return reply.failed("empty", "the client has no training sample")
+        self.before_training()
+        return reply
+
+    def finish(self, reply: Reply, training: Trained, seconds: float) -> Reply:
+        """Everything after the last batch. The network holds the trained model."""
+        data, stats = self.data, training.stats
         if stats.gave_up or (stats.skipped and not stats.steps):
             reply = reply.failed("nonfinite", f"the loss was not finite in {stats.skipped} steps")
         elif not stats.steps:
@@ -121,7 +158,7 @@ class ClientRound:
 
     # ---- after training --------------------------------------------------------------------------------------
 
-    def after_training(self, reply: Reply, training: LocalTraining) -> Reply:
+    def after_training(self, reply: Reply, training: Trained) -> Reply:
         """New states, the messages, the upload, and the metrics of what the client uses now (stage L2)."""
         stats, trained = training.stats, self.model.vector.clone()
         self.trained = trained
@@ -178,7 +215,7 @@ class ClientRound:
         if self.runtime.at_site:
             reply.packed = arrays
 
-    def fill(self, after: ClientState, training: LocalTraining) -> None:
+    def fill(self, after: ClientState, training: Trained) -> None:
         """What the plan keeps of the training itself, beside the parts' own states."""
         if self.plan.private is not None:
             after.private = self.trained[self.plan.private.to(self.trained.device)]

@@ -13,6 +13,7 @@ from undrift.core.vector import Flat
 from undrift.evaluate.metrics import LossFunction, MetricFunction, metrics
 from undrift.federation import images
 from undrift.federation.federation import Federation
+from undrift.round.lockstep.decide import Lockstep
 
 if TYPE_CHECKING:
     from undrift.evaluate.diagnose.base import Diagnostic
@@ -42,6 +43,7 @@ class Runtime:
         self.at_site = False  # a real site, whose replies travel over a network
         self._needs = {need for part in plan.method.parts for need in part.needs}
         self._spares: list[Flat] = []
+        self.lockstep = Lockstep(plan, model, self.network_input(federation.x[:2])) if plan.lockstep else None
 
     def wants(self, need: str) -> bool:
         return need in self._needs

@@ -35,6 +35,7 @@ from undrift.store.server_state import ServerState
 from undrift.store.trees import dump
 from undrift.testing import QUICK, Broken, Outcome, Toy, adapted_network, run_parts, small_network, tiny
 from undrift.testing.company import check_company
+from undrift.testing.stacks import check_stacks
 from undrift.testing.watching import WatchedRound
 
 STREAMS = "use job.stream(purpose) or server.stream(purpose)"
@@ -63,6 +64,7 @@ def check(part: Part, **options: Any) -> None:
         small_clients(part, own)
     if len(refused) == 2:
         raise refused[0]
+    check_stacks(part, federation, settings)
     check_company(part, options)
 
 

@@ -27,6 +27,7 @@ class FedDecorr(Objective):
     beta: Annotated[float, Range(least=0)] = 0.1
     normalise: bool = False
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("features",)
 
     def loss(self, batch: Batch, job: Job, scratch: Any) -> torch.Tensor:

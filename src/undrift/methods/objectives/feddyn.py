@@ -36,6 +36,7 @@ class FedDyn(Objective, ServerUpdate):
     cap: Annotated[float | None, Range(above=0)] = 10.0
     decay: bool = False
 
+    lockstep: ClassVar = True
     linear: ClassVar = True
 
     def init_server(self, server: Server) -> dict[str, torch.Tensor]:

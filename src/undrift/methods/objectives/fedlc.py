@@ -32,6 +32,7 @@ class FedLC(Objective):
     tau: Annotated[float, Range(least=0)] = 1.0
     absent: Literal["count", "mask"] = "count"
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("labels",)
 
     def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:

@@ -35,6 +35,7 @@ class FedProto(Objective):
     lam: Annotated[float, Range(least=0)] = 1.0
     size: int | None = None  # classes times features; `resolve` reads it from the layout
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("features", "labels")
 
     def resolve(self, plan: Plan) -> FedProto:

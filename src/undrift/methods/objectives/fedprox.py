@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 
@@ -32,6 +32,8 @@ STEP, PATIENCE = 0.1, 5
 class FedProx(Objective):
     mu: Annotated[float, Range(least=0)] = 0.01
     adaptive: bool = False
+
+    lockstep: ClassVar = True
 
     @property
     def downlink(self) -> Declaration:

@@ -28,6 +28,7 @@ class FedRS(Objective):
     alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     soft: bool = False
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("features", "labels")
 
     def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:

@@ -38,6 +38,7 @@ class Scaffold(Objective):
     scaled: bool = False
     normalise: bool = False
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("effective_steps",)
     linear: ClassVar = True
     uplink: ClassVar[Declaration] = {"change": Along("P")}

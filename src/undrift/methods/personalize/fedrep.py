@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -23,6 +23,8 @@ from undrift.contract.parts import Job, Personalize, Plan, Problem, Range
 @dataclass(frozen=True)
 class FedRep(Personalize):
     body_epochs: Annotated[int, Range(least=1)] = 1
+
+    lockstep: ClassVar = True
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         if plan.layout.head is None:

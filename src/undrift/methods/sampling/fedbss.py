@@ -49,6 +49,7 @@ class FedBSS(Sampling):
     order: Literal["loss", "random", "matched"] = "loss"
     survey_of: Annotated[int | None, Range(least=0)] = None  # the client whose samples are all noted
 
+    lockstep: ClassVar = True
     needs: ClassVar = ("class_logits",)
 
     def validate(self) -> None:

@@ -21,9 +21,9 @@ The score of a sequence or a mask is the mean over its tokens or pixels. A task 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -60,6 +60,8 @@ class Flood(Sampling):
     scored_by: Literal["local", "received"] = "local"
     control: Literal["none", "normalised", "mean", "random", "filter"] = "none"
     rate: Annotated[float | None, Range(above=0)] = None  # κ or α per round; 5/T and 10/T
+
+    lockstep: ClassVar = True
 
     def validate(self) -> None:
         scores.named(self.score)
@@ -158,6 +160,31 @@ class Flood(Sampling):
         if self.control == "filter" and scratch.level != 1.0:
             return torch.where(below | ~below.any(), weights, 0.0)
         return weights
+
+    def stack_weights(
+        self, logits: torch.Tensor, counts: Sequence[int], scratches: Sequence[RoundScores]
+    ) -> torch.Tensor | None:
+        if self.control != "none" or self.scored_by != "local" or "features" in self.needs:
+            return None
+        shape = logits.shape[:2]
+        s = scores.SCORES[self.score](logits.flatten(0, 1)).view(shape)
+        size = torch.tensor(counts, device=s.device).unsqueeze(1)
+        real = torch.arange(shape[1], device=s.device) < size
+        finite = s.isfinite()
+        least = s.nan_to_num(math.inf, math.inf, math.inf).masked_fill(~real, math.inf).amin(1, keepdim=True)
+        s = s.where(finite, least).masked_fill(~real, math.inf)
+        ranks = torch.tensor([[rank(self.q, count)] for count in counts], device=s.device)
+        tau = s.sort(1).values.gather(1, ranks)
+        below = s < tau
+        levels = torch.tensor([[scratch.level] for scratch in scratches], device=s.device)
+        for scratch, count, *kept in zip(
+            scratches, counts, finite.unbind(), s.unbind(), below.unbind(), tau.squeeze(1).unbind()
+        ):
+            scratch.finite.append(kept[0][:count])
+            scratch.scores.append(kept[1][:count])
+            scratch.below.append(kept[2][:count])
+            scratch.taus.append(kept[3])
+        return torch.where(below, levels, 1.0)
 
     def unsure(self, s: torch.Tensor, scratch: RoundScores | None) -> torch.Tensor:
         """Which samples lie strictly below τ. A score that is not finite counts as the smallest. Noted in `scratch`."""

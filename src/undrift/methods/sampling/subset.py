@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -25,6 +25,8 @@ from undrift.contract.parts import Job, Range, Sampling
 class Subset(Sampling):
     which: Literal["low", "high"] = "low"
     share: Annotated[float, Range(above=0, most=1)] = 0.5
+
+    lockstep: ClassVar = True
 
     @property
     def measures(self) -> str:  # type: ignore[override]

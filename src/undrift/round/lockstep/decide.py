@@ -1,0 +1,129 @@
+"""Whether a run is in lock-step. It is decided before round 0, from the network, the plan and the method alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from undrift.contract.context import Plan
+from undrift.contract.parts import Part, defines
+from undrift.core import text
+from undrift.core.errors import BadRequest
+from undrift.core.vector import Flat
+from undrift.round.lockstep.dense import dense_network
+from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, rounded, stacked_network
+
+BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
+MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
+MOST_SAMPLES = 256  # in a batch, likewise
+MADE_UP = 8  # samples, on which a network is tried out
+IN_EPOCHS = ("epoch_indices", "update_mask", "logits", "sample_weights", "loss", "gradient", "after_clip")
+NEVER = ("batch_indices", "after_step")  # hooks that work on one client's batch or network only
+ALONE = ("gradient_at", "sample_gradients")  # needs that look at one client's network
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`--lockstep`: auto, on or off, and how large a stack may be."""
+
+    word: str
+    bytes: int = BYTES
+
+
+def read_option(given: str) -> Asked:
+    """`auto`, `on`, `off`, `on(bytes=…)`."""
+
+    def on(bytes: float = BYTES) -> Asked:
+        if not 1 <= bytes < 2**50:
+            raise BadRequest(f"--lockstep: bytes must be at least 1, not {bytes:g}")
+        return Asked("on", int(bytes))
+
+    words: dict[str, Any] = {"auto": lambda: Asked("auto"), "on": on, "off": lambda: Asked("off")}
+    asked: Asked = text.build("lockstep", given, words)
+    return asked
+
+
+def sample_of(x: torch.Tensor) -> torch.Tensor:
+    """Made-up samples: what is decided may not depend on the data."""
+    draws, shape = torch.Generator().manual_seed(0), (MADE_UP, *x.shape[1:])
+    return torch.randn(shape, generator=draws) if x.is_floating_point() else x.new_zeros(shape)
+
+
+def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -> str:
+    """Why this run cannot be in lock-step; empty where it can."""
+    if not isinstance(x, torch.Tensor):
+        return "the samples are not one tensor"
+    if not plain_loss:
+        return "the loss is not the plain cross-entropy"
+    if augmented:
+        return "augmentation draws for one client at a time"
+    if plan.optimizer != "sgd":
+        return f"the optimizer {plan.optimizer} has no stacked form"
+    for part in plan.method.at_client:
+        if reason := part_refuses(part):
+            return reason
+    try:
+        network = stacked_network(flat, sample_of(x).to(flat.device))
+    except Unstackable as error:
+        return str(error)
+    if any("features" in part.needs for part in plan.method.parts) and not can_show_features(network):
+        return "the features of a network that runs through vmap are not known"
+    return ""
+
+
+def part_refuses(part: Part) -> str:
+    """Why a part keeps a run from lock-step. A part without a hook inside the epochs never does."""
+    for hook in NEVER:
+        if defines(part, hook):
+            return f"the part {part.name} has a hook {hook}, which works on one client at a time"
+    for need in ALONE:
+        if need in part.needs:
+            return f"the part {part.name} needs {need}, which looks at one client's network"
+    if not part.lockstep and any(defines(part, hook) for hook in IN_EPOCHS):
+        return f"the part {part.name} does not declare lockstep = True"
+    return ""
+
+
+def can_show_features(network: Stacked) -> bool:
+    return network.kind != "vmap" and network.head_places is not None
+
+
+def why_no_gain(plan: Plan) -> str:
+    """Why `auto` stays one by one where lock-step is possible."""
+    if plan.layout.nP > MOST_PARAMETERS:
+        return f"{plan.layout.nP:,} parameters are too many to gain from it"
+    return f"batches of {plan.batch} samples are too large to gain from it" if plan.batch > MOST_SAMPLES else ""
+
+
+def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -> tuple[int, str]:
+    """(bytes of a stack, or 0 for one by one; a sentence that says which of the two, and why)."""
+    asked = read_option(given)
+    if asked.word == "off":
+        return 0, "clients one by one (asked for)"
+    reason = (why_no_gain(plan) if asked.word == "auto" else "") or why_not(plan, flat, plain_loss, augmented, x)
+    if not reason:
+        network = stacked_network(flat, sample_of(x).to(flat.device))
+        return asked.bytes, f"clients in lock-step, as {network.kind}"
+    if asked.word == "on":
+        raise BadRequest(f"--lockstep on is not possible: {reason}; use --lockstep off or leave it out")
+    return 0, f"clients one by one ({reason})"
+
+
+class Lockstep:
+    """What a worker needs for stacks."""
+
+    def __init__(self, plan: Plan, flat: Flat, x: torch.Tensor) -> None:
+        sample = sample_of(x).to(flat.device)
+        self.network = stacked_network(flat, sample)
+        self.dense = dense_network(flat)
+        self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
+        self.plan, self.sample = plan, sample[0].numel()
+
+    def bytes_of(self, samples: int) -> int:
+        """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, and one
+        batch on its way through the network."""
+        vectors = 6 * 4 * rounded(self.plan.layout.nP)
+        steps = self.plan.epochs * -(-samples // self.plan.batch)
+        return vectors + 4 * samples * self.sample + 8 * steps * self.rows + 3 * 4 * self.rows * self.sample

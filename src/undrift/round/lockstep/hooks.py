@@ -1,0 +1,120 @@
+"""What the hooks of the clients in a stack see, and what they make of the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional as F
+
+from undrift.contract.context import Batch
+from undrift.round.lockstep.lane import Lane
+
+if TYPE_CHECKING:
+    from undrift.round.lockstep.stack import Stack
+
+
+def batches(
+    stack: Stack, step: int, lanes: Sequence[Lane], x: torch.Tensor, y: torch.Tensor, logits: torch.Tensor
+) -> None:
+    """Every client's batch as its hooks know it: its own samples only."""
+    features = None
+    if stack.features and stack.network.features is not None:
+        features = stack.network.features.flatten(2).unbind()
+    parameters = [leaf.unbind() for leaf in stack.leaves] if stack.features else []
+    for place, (lane, count, own) in enumerate(zip(lanes, stack.samples, logits.unbind())):
+        index = lane.positions[step, :count]
+        batch = Batch(x[place, :count], y[place, :count], index, stack.row(stack.P, place), lane.epochs[step])
+        batch.logits = own[:count]
+        if features is not None:
+            batch.features = features[place][:count]
+            batch.head = head_of(stack, [leaf[place] for leaf in parameters])
+        lane.batch = batch
+
+
+def head_of(stack: Stack, parameters: Sequence[torch.Tensor]) -> Head:
+    assert stack.network.head_places is not None
+    weight, bias = stack.network.head_places
+    return Head(parameters[weight], None if bias is None else parameters[bias])
+
+
+def losses(
+    stack: Stack, lanes: Sequence[Lane], per_sample: torch.Tensor, raw: Sequence[float]
+) -> tuple[torch.Tensor, list[float]]:
+    """(what is minimised: the sum over all clients, every client's own loss), after logits, sample weights and terms."""
+    batches, values = [lane.batch for lane in lanes if lane.batch is not None], list(raw)
+    changed = bool(lanes[0].logits_hooks)
+    rows = [row[:count] for row, count in zip(stack.share, stack.samples)]
+    if changed:
+        z = torch.cat([changed_logits(lane, batch) for lane, batch in zip(lanes, batches)])
+        per_sample = stack.runtime.loss(z, torch.cat([batch.y for batch in batches]))
+        split = torch.split(per_sample, stack.samples)
+        values = [(loss.detach() * row).sum().item() for loss, row in zip(split, rows)]
+    else:
+        split = tuple(own[:count] for own, count in zip(per_sample.view(len(lanes), -1).unbind(), stack.samples))
+    for batch, loss in zip(batches, split):
+        batch.loss = loss
+    if lanes[0].sample_weights:
+        rows, values = weighted(stack, lanes)
+    weights = torch.cat(rows) if changed else filled(rows, stack.share).reshape(-1)
+    total = (per_sample * weights).sum()
+    for place, (lane, batch) in enumerate(zip(lanes, batches)):
+        for hook, job, scratch in lane.loss_terms:
+            term = hook(batch, job, scratch)
+            values[place] += term.item()
+            total = total + term
+    return total, values
+
+
+def changed_logits(lane: Lane, batch: Batch) -> torch.Tensor:
+    z = batch.logits
+    for hook, job, scratch in lane.logits_hooks:
+        z = hook(z, batch, job, scratch)
+    return z
+
+
+def weighted(stack: Stack, lanes: Sequence[Lane]) -> tuple[list[torch.Tensor], list[float]]:
+    """Every client's weights, divided by its number of samples, and its weighted loss. Weights are constants here."""
+    rows, values = list[torch.Tensor](), list[float]()
+    with torch.no_grad():
+        for lane, share in zip(lanes, stack.share):
+            batch = lane.batch
+            assert batch is not None
+            (hook, job, scratch), *others = lane.sample_weights
+            weights = hook(batch, job, scratch)
+            for hook, job, scratch in others:
+                weights = weights * hook(batch, job, scratch)
+            lane.mean_weight = batch.mean_weight = weights.mean().item()
+            values.append((weights * batch.loss).mean().item())
+            rows.append(weights * share[: len(weights)])
+    return rows, values
+
+
+def stack_weights(stack: Stack, lanes: Sequence[Lane], logits: torch.Tensor) -> torch.Tensor | None:
+    """Weights of all clients' samples at once, where one part weighs them and can do that."""
+    if len(lanes[0].sample_weights) != 1:
+        return None
+    part = lanes[0].sample_weights[0][0].__self__  # type: ignore[attr-defined]
+    weights: torch.Tensor | None = part.stack_weights(
+        logits, stack.samples, [lane.sample_weights[0][2] for lane in lanes]
+    )
+    return weights
+
+
+class Head:
+    """A client's head: features -> logits."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        return F.linear(features, self.weight, self.bias)
+
+
+def filled(rows: Sequence[torch.Tensor], shares: torch.Tensor) -> torch.Tensor:
+    """Rows of unequal length in the shape of `shares`, 0 where they end."""
+    out = torch.zeros_like(shares)
+    for place, row in enumerate(rows):
+        out[place, : len(row)] = row
+    return out

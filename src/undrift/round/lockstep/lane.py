@@ -1,0 +1,88 @@
+"""One client in a stack: its batches, its hooks, its statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from undrift.contract.context import Batch
+from undrift.contract.job import TrainingStats
+from undrift.core.streams import torch_stream
+from undrift.round.orders import Reply
+from undrift.round.second_gradient import bound
+
+if TYPE_CHECKING:
+    from undrift.round.client import ClientRound
+
+
+class LaneRule:
+    """What a client keeps of the optimizer: its momentum, in the form the one-by-one optimizer has it."""
+
+    def __init__(self) -> None:
+        self.buffers: list[torch.Tensor] = []
+
+
+class Lane:
+    """A client whose round is prepared up to its first batch. All draws come from the streams of one-by-one training, so
+    the batches are the same."""
+
+    def __init__(self, work: ClientRound, reply: Reply) -> None:
+        plan, order = work.plan, work.order
+        self.work, self.reply, self.data, self.plan = work, reply, work.data, plan
+        self.stats, self.rule = TrainingStats(plan.momentum), LaneRule()
+        parts = work.parts
+        self.logits_hooks, self.sample_weights, self.loss_terms, self.gradient_hooks, self.after_clips = (
+            bound(parts, hook) for hook in ("logits", "sample_weights", "loss", "gradient", "after_clip")
+        )
+        self.update_masks = bound(parts, "update_mask")
+        self.mean_weight = 1.0  # of the last batch's samples
+        self.proximal = plan.rate(order.round) * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
+        self.mask: torch.Tensor | None = None
+        self.batch: Batch | None = None
+        self.trained: torch.Tensor | None = None  # where training ended
+        self.scoring, self.scored = self.data.scoring, self.data.samples_scored
+        self.epochs: list[int] = []  # by step
+        self.counts: list[int] = []  # samples by step
+        self.new_epochs: set[int] = set()  # the first step of each
+        self.positions = self.schedule()
+        self.steps = len(self.positions)
+
+    def schedule(self) -> torch.Tensor:
+        """[steps, batch]: the positions of every batch of all epochs, −1 where an incomplete one has no sample."""
+        plan, order, size = self.plan, self.work.order, len(self.data.y)
+        stream = torch_stream(plan.seed, "order", order.round, order.client)
+        pickers, rows = bound(self.work.parts, "epoch_indices"), list[torch.Tensor]()
+        for epoch in range(plan.epochs):
+            chosen: torch.Tensor | None = None
+            for hook, job, scratch in pickers:
+                chosen = hook(job, scratch, epoch)
+            index = torch.randperm(size if chosen is None else len(chosen), generator=stream)
+            rows.append(index if chosen is None else chosen.cpu()[index])
+            full, rest = divmod(len(index), plan.batch)
+            self.new_epochs.add(len(self.counts))
+            self.counts += [plan.batch] * full + [rest] * (rest > 0)
+            self.epochs += [epoch] * (full + (rest > 0))
+            if rest:
+                rows.append(torch.full((plan.batch - rest,), -1))
+        return torch.cat(rows).view(-1, plan.batch)[: order.budget]
+
+    def begin_step(self, step: int) -> None:
+        """Enter the step's epoch, where it is a new one."""
+        if step in self.new_epochs:
+            if step:
+                self.stats.end_epoch()
+            for hook, job, _ in self.update_masks:
+                self.mask = hook(job, self.epochs[step])
+
+    def finish(self) -> None:
+        self.stats.end_epoch()
+        if "effective_steps" in self.plan.lacks:
+            self.stats.effective_steps = None
+
+    @property
+    def hooked(self) -> bool:
+        """Whether a hook looks at every batch."""
+        return bool(
+            self.logits_hooks or self.sample_weights or self.loss_terms or self.gradient_hooks or self.after_clips
+        )

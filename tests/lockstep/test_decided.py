@@ -1,0 +1,101 @@
+"""`--lockstep`: when it is on, what is said about it, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from torch import nn
+
+import undrift as ud
+from undrift.cli.demo import METHODS
+from undrift.contract.parts import Objective
+from undrift.core.errors import BadRequest
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.testing import tiny
+
+SMALL = {"data": "digits", "clients": 4, "rounds": 2, "epochs": 1, "out": False, "engine": "inline"}
+
+
+def why(federation=None, **options):
+    return prepare(from_keywords({**SMALL, **options}), federation).plan.lockstep_why
+
+
+@pytest.mark.parametrize("name", [*METHODS, "fedprox", "scaffold", "feddyn", "fedlc", "fedrs"])
+def test_auto_is_on_for_small_networks(name):
+    for model in ("mlp(100)", "logistic"):
+        assert why(method=name, model=model) == "clients in lock-step, as batched products"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"model": "mlp(100, norm=batch)"}, r"the module BatchNorm1d \(2\) keeps statistics of one client"),
+        ({"model": "mlp(100, dropout=0.2)"}, r"the module Dropout \(3\) draws random numbers"),
+        ({"model": "cnn"}, r"the module Conv2d \(0\) has no stacked form"),
+        ({"method": "moon"}, "the part moon does not declare lockstep = True"),
+        ({"method": "ditto"}, "the part ditto has a hook after_step"),
+        ({"method": "fedsam"}, "the part fedsam needs gradient_at"),
+        ({"optimizer": "adam"}, "the optimizer adam has no stacked form"),
+        ({"augment": "flip"}, "augmentation draws for one client at a time"),
+        ({"loss": "undrift.testing:half_square"}, "the loss is not the plain cross-entropy"),
+    ],
+)
+def test_what_cannot_is_refused_by_on_and_named_by_auto(options, reason):
+    with pytest.raises(
+        BadRequest, match=f"--lockstep on is not possible: {reason}.*use --lockstep off or leave it out"
+    ):
+        why(**options, lockstep="on")
+    assert "one by one (" in why(**options)
+
+
+def test_auto_stays_one_by_one_where_nothing_is_gained():
+    assert why(model="mlp(600)") == "clients one by one (45,010 parameters are too many to gain from it)"
+    assert why(batch=300) == "clients one by one (batches of 300 samples are too large to gain from it)"
+    assert why(model="mlp(600)", lockstep="on") == "clients in lock-step, as batched products"
+    assert why(lockstep="off") == "clients one by one (asked for)"
+
+
+def test_frozen_parameters_and_buffers_belong_to_one_client():
+    def frozen():
+        module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+        module[0].weight.requires_grad_(False)
+        return module
+
+    with pytest.raises(BadRequest, match="the model has frozen parameters"):
+        why(tiny(clients=3), model=frozen, lockstep="on", data="digits")
+
+
+@pytest.mark.parametrize("given", ["sometimes", "on(bytes=0)", "on(size=3)", "off(bytes=3)"])
+def test_other_words_are_refused_with_a_sentence(given):
+    with pytest.raises(BadRequest):
+        why(lockstep=given)
+
+
+@dataclass(frozen=True)
+class Plain(Objective):
+    def gradient(self, P, G, batch, job, scratch) -> None:
+        G.mul_(0.5)
+
+
+@dataclass(frozen=True)
+class Declared(Objective):
+    lockstep: ClassVar = True
+
+    def gradient(self, P, G, batch, job, scratch) -> None:
+        G.mul_(0.5)
+
+
+def test_a_part_of_the_users_own_falls_back_unless_it_declares():
+    assert why(method=Plain()) == "clients one by one (the part plain does not declare lockstep = True)"
+    assert why(method=Declared()) == "clients in lock-step, as batched products"
+
+
+def test_a_run_says_how_its_clients_trained(tmp_path):
+    options = {**SMALL, "out": str(tmp_path / "run")}
+    ud.run(**options)
+    written = (tmp_path / "run" / "run.toml").read_text()
+    assert 'lockstep = "auto"' in written
+    assert 'clients = "clients in lock-step, as batched products"' in written

@@ -1,0 +1,170 @@
+"""Lock-step: what a stack of clients computes, whoever is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from undrift.contract.parts import Objective, Personalize
+from undrift.core.errors import RunFailed
+from undrift.core.vector import Flat
+from undrift.engine.pool import dealt
+from undrift.experiment.options import from_keywords
+from undrift.experiment.setup import prepare
+from undrift.methods.naming import method
+from undrift.round.client import serve
+from undrift.round.lockstep import decide, network
+from undrift.round.lockstep.serve import groups
+from undrift.round.orders import Order
+from undrift.testing import QUICK, run_parts, tiny
+from undrift.testing.stacks import in_stacks
+
+OWN = {"model": None, "loss": None, "momentum": 0.9, "weight_decay": 1e-3}
+
+
+def residual(width: int = 17) -> nn.Module:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.last = nn.Linear(5, width), nn.Linear(width, width), nn.Linear(width, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = torch.tanh(self.first(x))
+            return self.last(h + torch.relu(self.inner(h)))
+
+    return Residual()
+
+
+NETWORKS = {
+    "dense": lambda: nn.Sequential(nn.Linear(5, 17), nn.ReLU(), nn.Linear(17, 3)),
+    "no bias": lambda: nn.Sequential(nn.Linear(5, 17, bias=False), nn.ReLU(), nn.Linear(17, 3)),
+    "curved": lambda: nn.Sequential(nn.Linear(5, 17), nn.GELU(), nn.Linear(17, 3), nn.Tanh()),
+    "norms": lambda: nn.Sequential(
+        nn.Linear(5, 12), nn.LayerNorm(12), nn.SiLU(), nn.GroupNorm(3, 12), nn.Linear(12, 3)
+    ),
+    "own module": residual,
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("batch", [9, 16])
+def test_a_clients_bits_do_not_depend_on_its_stack(name, batch):
+    federation = tiny(clients=9, sizes=[40, 3, 17, 9, 30, 1, 26, 18, 8])
+    own = {**OWN, "model": NETWORKS[name], "batch": batch, "rounds": 2}
+    found = [in_stacks(clients, "fedavg", federation, **own) for clients in (1, 2, 7, 50)]
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    assert found[0].setup.plan.lockstep_why.endswith("vmap" if name == "own module" else "batched products")
+    alone = run_parts("fedavg", federation, **own)
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_are_filled_up_until_every_client_is_aligned_alike():
+    for widths, batch in (((20, 17, 3), 9), ((784, 10), 10), ((64, 100, 10), 32)):
+        layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+        flat = Flat(nn.Sequential(*layers), torch.zeros(2, widths[0]))
+        rows = network.aligned_rows(flat, torch.zeros(2, widths[0]), batch)
+        assert rows >= batch
+        assert all(rows * width % network.ALIGN == 0 for width in widths)
+    assert rows == 32  # nothing is filled up where nothing has to be
+
+
+@pytest.mark.parametrize("more", [{"clip": 0.05}, {"persist_momentum": True}, {"weight_decay": 0.1, "momentum": 0.0}])
+def test_clip_decay_and_a_lasting_momentum_are_those_of_one_by_one(more):
+    federation = tiny(clients=5, sizes=[40, 3, 17, 9, 30])
+    own = {**OWN, "model": NETWORKS["dense"], **more}
+    found = [in_stacks(clients, "fedavg", federation, **own).vector for clients in (1, 50)]
+    assert torch.equal(*found)
+    assert torch.allclose(found[0], run_parts("fedavg", federation, **own).vector, rtol=1e-4, atol=1e-5)
+
+
+def test_a_client_whose_data_are_not_finite_fails_alone():
+    federation = tiny(clients=4, sizes=[20, 30, 25, 9])
+    federation.x[torch.from_numpy(federation.rows(1))] = torch.nan
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 2}
+    found = [in_stacks(clients, "fedprox", federation, **own) for clients in (1, 50)]
+    assert torch.equal(found[0].vector, found[1].vector)
+    assert [event[1:3] for event in found[1].events] == [(1, "nonfinite")] * 2
+    assert [event[1:3] for event in run_parts("fedprox", federation, **own).events] == [(1, "nonfinite")] * 2
+
+
+def test_a_slow_client_makes_as_many_steps_as_its_budget_allows():
+    federation = tiny(clients=3, sizes=[40, 40, 40])
+    own = {"model": NETWORKS["dense"], "loss": None, "method": method("fedavg")}
+    for lockstep in ("on", "off"):
+        runtime = prepare(from_keywords({**QUICK, **own, "lockstep": lockstep}), federation).runtime
+        order = Order("train", 0, 1, runtime.initial, {}, budget=4)
+        assert serve(runtime, order).steps == 4
+        assert serve(runtime, Order("train", 0, 1, runtime.initial, {})).steps == 6
+
+
+@dataclass(frozen=True)
+class Breaks(Objective):
+    lockstep: ClassVar = True
+
+    def gradient(self, P, G, batch, job, scratch) -> None:
+        if job.client == 2:
+            raise ValueError("client two is broken")
+
+
+def test_a_hook_that_raises_fails_its_own_client():
+    federation = tiny(clients=4, sizes=[20, 30, 25, 9])
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 1}
+    with pytest.raises(RunFailed, match="client two is broken"):
+        in_stacks(50, Breaks(), federation, **own)
+    found = in_stacks(50, Breaks(), federation, **own, tolerate=True)
+    assert [event[1:3] for event in found.events] == [(2, "exception")]
+    assert torch.equal(found.vector, in_stacks(1, Breaks(), federation, **own, tolerate=True).vector)
+
+
+@dataclass(frozen=True)
+class Borrows(Personalize):
+    """Holds a network of the worker's through its training, as a part may."""
+
+    def before_start(self, job, state, server_message):
+        return job.replica(job.received * (1 + job.client))
+
+    def after_training(self, job, replica, state):
+        job.note("held", replica.flat.vector.sum())
+        return state, {}
+
+
+def test_a_part_that_holds_a_network_keeps_it_for_its_own_client():
+    federation = tiny(clients=4, sizes=[20, 30, 25, 9])
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 2}
+    found = [in_stacks(clients, Borrows(), federation, **own) for clients in (1, 50)]
+    assert found[0].notes("held") == found[1].notes("held")
+    assert len({value for _, _, value in found[1].notes("held")}) == 8
+
+
+def test_a_stack_is_cut_by_bytes():
+    federation = tiny(clients=3, sizes=[40, 40, 40])
+    wide = lambda: nn.Sequential(nn.Linear(5, 19777), nn.ReLU(), nn.Linear(19777, 3))  # noqa: E731
+    own = {**OWN, "model": wide, "rounds": 1, "lockstep": "on(bytes=50000000)"}
+    runtime = run_parts("fedavg", federation, **own, selection="list([0])", cohort=None).setup.runtime
+    assert runtime.plan.layout.nP == 177_996
+    orders = [Order("train", 0, client, runtime.initial, {}, size=60) for client in range(1000)]
+    found = groups(runtime, orders)
+    each = runtime.lockstep.bytes_of(60)
+    assert sorted(position for group in found for position in group) == list(range(1000))
+    assert all(len(group) * each <= 50_000_000 for group in found)
+    assert max(map(len, found)) == 50_000_000 // each > 1
+
+
+def test_chunks_for_workers_have_clients_of_all_sizes():
+    orders = [Order("train", 0, client, torch.zeros(1), {}, size=client) for client in range(100)]
+    chunks = dealt(orders, 2)
+    assert [len(chunk) for chunk in chunks] == [50, 50]
+    sizes = [sum(orders[position].size for position in chunk) for chunk in chunks]
+    assert abs(sizes[0] - sizes[1]) <= 50
+    assert [len(chunk) for chunk in dealt(orders[:3], 8)] == [1, 1, 1]
+    assert max(map(len, dealt(orders * 10, 3))) <= 64
+    assert max(map(len, dealt(orders * 10, 3, most=7))) <= 7
+
+
+def test_what_is_decided_does_not_depend_on_the_data():
+    assert torch.equal(decide.sample_of(torch.zeros(2, 7)), decide.sample_of(torch.ones(2, 7)))
