@@ -39,7 +39,7 @@ class Server:
         self, path: str, host: str | None = None, method: str = "GET", **headers: str
     ) -> tuple[int, dict[str, str], str]:
         """(status, headers, body)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or f"127.0.0.1:{self.port}")
         for name, value in headers.items():
