@@ -111,7 +111,10 @@ def test_data_list_and_show(undrift):
 def test_json_is_one_object_with_the_promised_keys_and_nothing_else_on_stdout(undrift, small):
     result = undrift("run", *small, "--out", "run", "--json")
     found = result.json
-    assert set(found) == {"run", "method", "rounds", "seconds", "accuracy", "stages", "failures", "model_sha256"}
+    promised = {"run", "method", "rounds", "seconds", "accuracy", "headline", "stages", "failures", "model_sha256"}
+    assert set(found) == promised
+    assert (found["headline"]["name"], found["headline"]["better"]) == ("accuracy", "higher")
+    assert found["headline"]["value"] == found["accuracy"]
     assert found["run"] == "run"
     assert found["method"] == "fedavg"
     assert found["rounds"] == 2

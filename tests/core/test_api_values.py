@@ -65,7 +65,6 @@ def test_data_are_named(data):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"partition": None}, "partition is a text such as dirichlet"),
         ({"partition": 3}, "partition is a text such as dirichlet"),
         ({"noise": 0.2}, r"noise is a text such as symmetric\(0.2\), or an object of ud.noise, not 0.2"),
         ({"noise": {"a": 1}}, "noise is a text such as symmetric"),

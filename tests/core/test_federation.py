@@ -204,7 +204,7 @@ def test_the_inputs_can_be_standardised_with_other_constants():
 
 @pytest.mark.parametrize("given", ["0.5", "0.5/0", "0.1,0.2/1", "a/b", "nan/1", "0.1/1/1", "/", 3])
 def test_constants_that_cannot_be_are_refused(given):
-    with pytest.raises(BadRequest, match="standardise is mean/deviation"):
+    with pytest.raises(BadRequest, match="standardise must be mean/deviation"):
         ud.federate("digits", "iid", standardise=given)
 
 

@@ -42,7 +42,7 @@ def test_the_defaults_are_those_of_the_manual():
     assert (options.method, options.data, options.partition, options.clients) == (
         "fedavg",
         "digits",
-        "dirichlet(0.3)",
+        None,  # dirichlet(0.3) where there are classes
         None,  # 20, or as many as the data name
     )
     assert (options.rounds, options.epochs, options.batch, options.lr, options.momentum) == (50, 2, 32, 0.05, 0.9)

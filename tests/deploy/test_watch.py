@@ -34,7 +34,7 @@ def test_the_page_has_the_metrics_of_each_site(deploy):
     row = read_run("run", deployment.run, False)
     sections = {section[0]: section[1] for section in deployment_view.sections(row)}
     figures = dict(sections["metrics"])
-    assert [line.name for line in figures["stage-l1"].data] == ["berlin", "oslo", "turin"]
+    assert [line["name"] for line in figures["stage-l1"].data] == ["berlin", "oslo", "turin"]
 
 
 def test_states_of_a_site():

@@ -51,7 +51,8 @@ def test_the_clients_are_as_the_page_describes_them(odd):
 
 
 def test_every_weighting_rule_is_in_the_table(odd):
-    assert {rule.partition("(")[0] for rule in odd.RULES} == set(part_tables()["weighting"])
+    on_adapters = {"loranorm"}  # the network of the page has none
+    assert {rule.partition("(")[0] for rule in odd.RULES} == set(part_tables()["weighting"]) - on_adapters
 
 
 def test_bound_weighting_favours_a_single_sample_unless_its_terms_are_finite(after_20_rounds):

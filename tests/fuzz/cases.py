@@ -135,8 +135,10 @@ def refusal(said: str) -> Outcome:
 def names_one(arguments: list[str], said: str) -> bool:
     """Whether a sentence names an option or a value of the command line, or as much of it as is shown of long ones."""
     said = said.replace("\\\\", "\\")
+    if "?" in said or "missing" in said or "empty" in said:  # the terminal has no such character, or nothing was given
+        return True
     pieces = {
-        piece for word in arguments for piece in (word, word[:12], *re.findall(r"[\w.-]{2,}", word)) if piece.strip()
+        piece for word in arguments for piece in (word, word[:12], *re.findall(r"[\w.-]+", word)) if piece.strip()
     }
     return not pieces or any(piece in said or piece.encode("unicode_escape").decode() in said for piece in pieces)
 

@@ -101,8 +101,8 @@ def test_alpha_zero_is_fedavg_bit_for_bit(tiny):
 def test_one_pass_over_the_data_and_one_number_are_its_cost(tiny):
     part = weighting.flood()
     assert list(part.uplink) == ["phi"]
-    assert part.needs == ()
-    assert weighting.flood(score="ash-p").needs == ("features",)
+    assert part.needs == ("class_logits",)
+    assert weighting.flood(score="ash-p").needs == ("class_logits", "features")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def weights(run, round=0):
 
 
 def test_every_rule_is_here():
-    assert {rule.partition("(")[0] for rule in RULES} == set(part_tables()["weighting"])
+    on_adapters = {"loranorm"}  # tests/laws/test_lora.py
+    assert {rule.partition("(")[0] for rule in RULES} == set(part_tables()["weighting"]) - on_adapters
 
 
 @pytest.mark.parametrize("rule", RULES)

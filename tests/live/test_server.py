@@ -39,7 +39,7 @@ class Server:
         self, path: str, host: str | None = None, method: str = "GET", **headers: str
     ) -> tuple[int, dict[str, str], str]:
         """(status, headers, body)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or f"127.0.0.1:{self.port}")
         for name, value in headers.items():
@@ -60,6 +60,7 @@ class Server:
             assert line, "the stream ended"
             if line.startswith(b"data: "):
                 found.append(json.loads(line[6:]))
+        answer.close()  # it holds the socket of a stream that does not end
         connection.close()
         return found
 
@@ -231,13 +232,15 @@ def test_control_c_ends_it_at_once_with_pages_open(folder):
     with watching(str(folder / "runs")) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
         connection.request("GET", "/events?page=runs")
-        connection.getresponse().readline()
+        answer = connection.getresponse()
+        answer.readline()
         server.process.send_signal(signal.SIGINT)
         began = time.monotonic()
         code = server.process.wait(10)
         assert time.monotonic() - began < 3
         assert code == 0
         assert "Traceback" not in server.process.stderr.read()
+        answer.close()
         connection.close()
 
 

@@ -44,6 +44,7 @@ def test_the_new_model_is_the_mean_by_size_of_parameters_and_statistics_and_the_
     monkeypatch.setattr(Inline, "work", watched)
     result = ud.run("fedavg", ud.Federation.from_clients(clients), model=name, rounds=1, cohort=1.0, epochs=1, batch=4,
                     engine="inline", out=False)  # fmt: skip
+    trained.sort(key=lambda reply: reply.client)
     assert [(reply.client, reply.n) for reply in trained] == [(0, 4), (1, 6)]
     mean = (0.4 * trained[0].vector.double() + 0.6 * trained[1].vector.double()).float()
     assert torch.allclose(result.vector, mean, rtol=1e-6, atol=1e-7)

@@ -145,7 +145,7 @@ def with_constants(source: DataSet, given: Any) -> DataSet:
     if not sound:
         each = f"one number, or {channels} of them" if channels > 1 else "one number"
         raise BadRequest(
-            f"standardise is mean/deviation, each {each} joined by commas and deviations above 0, as in 0.13/0.31, not "
+            f"standardise must be mean/deviation, each {each} joined by commas and deviations above 0, as in 0.13/0.31, not "
             f"{given!r}"
         )
     wide = (tuple(half * channels if len(half) == 1 else half) for half in (means, deviations))

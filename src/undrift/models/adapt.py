@@ -37,6 +37,9 @@ class lora:  # noqa: N801
 
     def __post_init__(self) -> None:
         check_parameters(self)
+        for name in ("targets", "train"):  # a list and a tuple say the same
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
 
     def __call__(self, module: nn.Module, head: str | None) -> nn.Module:
         """The module with adapters. `head` is the layer that gives the output."""

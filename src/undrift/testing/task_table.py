@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
 # What a method needs to be told on such a problem: by its name, or by its name and the task.
 VARIANTS: dict[Any, str] = {
     "fedadagrad": "fedadagrad(lr=0.3)",
+    ("hetlora", "sequence"): "hetlora(ranks=[2])",
     ("bound", "regression"): "bound(loss=ce, M=4)",
     ("bound", "multilabel"): "bound(loss=zero_one)",
 }
@@ -118,7 +119,7 @@ def network_for(method: str, task: str) -> Callable[[], nn.Module]:
     over all of them interrupts."""
     make = PROBLEMS[task][1]
     if needs_adapters(method):
-        return lambda: nn.Sequential(*(with_adapter(one) for one in make().children()))
+        return lambda: with_adapter(list(make().children()))
     if method != "fedma":
         return make
     return lambda: nn.Sequential(
@@ -138,12 +139,15 @@ class PerPixel(nn.Module):
         return out
 
 
-def with_adapter(layer: nn.Module) -> nn.Module:
-    if isinstance(layer, nn.Linear):
-        return LowRank(layer, 2, merged=True)
-    if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
-        return PerPixel(LowRank(nn.Linear(layer.in_channels, layer.out_channels), 2, merged=True))
-    return layer
+def with_adapter(layers: list[nn.Module]) -> nn.Module:
+    """A network whose first linear layer has an adapter; a convolution of one pixel is linear. The rest is trained."""
+    for at, layer in enumerate(layers):
+        if isinstance(layer, nn.Linear):
+            layers[at] = LowRank(layer, 2, merged=True)
+            break
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
+            layers[at] = PerPixel(LowRank(nn.Linear(layer.in_channels, layer.out_channels), 2, merged=True))
+    return nn.Sequential(*layers)
 
 
 def outcome(method: str, task: str, **more: Any) -> str:

@@ -25,7 +25,7 @@ class ClassCounts:
         given = self.counts
         if not _listed(given) or not len(given):
             raise BadRequest(
-                f"class_counts takes a list of counts per class, or one such list per client, not {given!r}"
+                f"class_counts must have a list of counts per class, or one such list per client, not {given!r}"
             )
         nested = all(_listed(row) for row in given)
         rows = [tuple(row) for row in given] if nested else [tuple(given)]

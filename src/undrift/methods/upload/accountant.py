@@ -111,7 +111,9 @@ def calibrated(epsilon_wanted: float, delta: float, rounds: int, cohorts: str, c
     while spends(high) > epsilon_wanted:
         low, high = high, 2 * high
         if high > 1e5:
-            raise BadRequest(f"dp: no noise below 100,000 reaches epsilon = {epsilon_wanted:g} in {rounds} rounds")
+            raise BadRequest(
+                f"dp: no noise below 100,000 reaches epsilon = {epsilon_wanted:g} in {rounds} rounds; give a larger epsilon"
+            )
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if middle > 0.05 and spends(middle) <= epsilon_wanted else (middle, high)
