@@ -56,6 +56,17 @@ def test_predictions_as_arrays_are_the_models_outputs(undrift, finished):
     assert seen["classes"].tolist() == [str(label) for label in range(10)]
 
 
+def test_numbers_are_predicted_in_the_units_of_the_targets(undrift):
+    """Law: the error of the predictions on the test set is stage G's RMSE."""
+    run = ("--data", "diabetes", "--clients", "4", "--rounds", "3", "--engine", "inline", "--out", "numbers", "--json")
+    recorded = undrift("run", *run, "--quiet").json["headline"]
+    assert undrift("predict", "numbers", "diabetes", "--out", "numbers.csv").code == 0
+    predicted = np.array([float(row["prediction"]) for row in rows("numbers.csv")])
+    truth = np.asarray(load("diabetes").y_test, dtype=np.float64).reshape(-1)
+    assert recorded["name"] == "rmse"
+    assert np.sqrt(np.mean((predicted - truth) ** 2)) == pytest.approx(recorded["value"], rel=1e-5)
+
+
 def test_a_clients_own_model_predicts(undrift, small, tmp_path):
     undrift("run", *small, "--method", "fedper", "--out", "personal", "--quiet")
     x = load("digits").x_test[:5]

@@ -26,6 +26,6 @@ def predict(
     assert result.folder is not None
     target = Path(out) if out else result.folder / "predictions.csv"
     outputs = outputs_of(result, read_inputs(data), result.client_of(client), data)
-    classes = "class_logits" in result.setup.plan.task.provides
-    write_predictions(target, outputs, [str(label) for label in result.setup.federation.labels] if classes else [])
+    labels = [str(label) for label in result.setup.federation.labels]
+    write_predictions(target, outputs, result.setup.plan.task, labels)
     typer.echo(f"{target}: predictions for {len(outputs)} samples")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from undrift.contract.job import CHUNK
+from undrift.contract.task import Task
 from undrift.core.determinism import deterministic, one_thread
 from undrift.core.errors import BadRequest
 from undrift.core.words import shown
@@ -107,13 +108,13 @@ def read_csv(path: Path) -> np.ndarray:
     return np.array(rows[1:], dtype=np.float32)
 
 
-def write_predictions(path: Path, outputs: torch.Tensor, labels: list[str]) -> None:
-    """Write outputs: with class names also the predicted class and the probabilities, else the numbers alone."""
-    arrays: dict[str, Any] = {"output": outputs.numpy()}
-    if labels and outputs.dim() == 2:
-        arrays["prediction"] = outputs.argmax(1).numpy()
+def write_predictions(path: Path, outputs: torch.Tensor, task: Task, labels: list[str]) -> None:
+    """Write what the task predicts: classes with their probabilities, else numbers in the units of the targets. An .npz has
+    the network's outputs as well."""
+    arrays: dict[str, Any] = {"output": outputs.numpy(), "prediction": task.predict(outputs).numpy()}
+    arrays["classes"] = np.array(labels)
+    if "class_logits" in task.provides and outputs.dim() == 2:
         arrays["probability"] = outputs.softmax(1).numpy()
-        arrays["classes"] = np.array(labels)
     if path.suffix not in FORMATS:
         raise BadRequest(f"predictions are written as .csv or .npz, not to {shown(str(path))}; name such a file")
     try:
@@ -128,16 +129,16 @@ def write_predictions(path: Path, outputs: torch.Tensor, labels: list[str]) -> N
 
 def write_csv(path: Path, arrays: dict[str, np.ndarray]) -> None:
     columns: dict[str, Any] = {"sample": range(len(arrays["output"]))}
-    if "prediction" in arrays:
-        labels = [*arrays["classes"].tolist()]
+    labels = [*arrays["classes"].tolist()]
+    if "probability" in arrays:
         labels += [str(extra) for extra in range(len(labels), arrays["probability"].shape[1])]
         columns["prediction"] = [labels[number] for number in arrays["prediction"].tolist()]
         columns |= {f"p({label})": arrays["probability"][:, at].tolist() for at, label in enumerate(labels)}
     else:
-        flat = arrays["output"].reshape(len(arrays["output"]), -1)
-        columns |= {
-            "output" if flat.shape[1] == 1 else f"output {at}": flat[:, at].tolist() for at in range(flat.shape[1])
-        }
+        flat = arrays["prediction"].reshape(len(arrays["prediction"]), -1)
+        one, named = flat.shape[1] == 1, flat.shape[1] == len(labels)
+        names = ["prediction"] if one else labels if named else [f"prediction {at}" for at in range(flat.shape[1])]
+        columns |= {name: flat[:, at].tolist() for at, name in enumerate(names)}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
