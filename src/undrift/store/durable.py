@@ -7,7 +7,9 @@ after an fsync of the file and an fsync of its folder, in that order. Nothing ma
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from undrift.core import system
@@ -15,13 +17,21 @@ from undrift.core import system
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file so that it is complete and on disk, or not there at all. An older file is replaced."""
-    temporary = path.with_name(path.name + ".part")
+    write_pieces(path, [data])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """The same with the content in pieces. Returns its SHA-256."""
+    temporary, digest = path.with_name(path.name + ".part"), hashlib.sha256()
     with open(temporary, "wb") as file:
-        file.write(data)
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_folder(path.parent)
+    return digest.hexdigest()
 
 
 def append_line(path: Path, line: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from undrift.core import system
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.store import checksums, trees
-from undrift.store.durable import make_folder, sync_folder, write_file
+from undrift.store.durable import make_folder, sync_folder, write_pieces
 from undrift.store.own_files import CHECKPOINT, is_own, refuse_links
 from undrift.store.record import Record
 from undrift.store.server_state import ServerState, Versions
@@ -114,7 +114,7 @@ class RunStore:
         changed = {key: version for key, version in server_state.versions.items() if before.get(key) != version}
         old = {key: before[key] for key in changed if key in before}
         self._index += index_sum(changed) - index_sum(old)
-        data = trees.dump(
+        data = trees.pieces(
             {
                 "vector": server_state.vector,
                 "judged": server_state.evaluated,
@@ -123,7 +123,7 @@ class RunStore:
                 "states": self._index,
             }
         )
-        write_file(self.folder / name, data)
+        sha256 = write_pieces(self.folder / name, data)
         reached("checkpoint written")
         rows = []
         for (kind, client), version in changed.items():
@@ -134,7 +134,7 @@ class RunStore:
         db = self.record.db
         with self.record.transaction(durable=True):
             db.execute("DELETE FROM files WHERE round = ? AND path = ?", (server_state.round, name))
-            db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, name, hashlib.sha256(data).hexdigest()))
+            db.execute("INSERT INTO files VALUES (?,?,?)", (server_state.round, name, sha256))
             db.executemany("INSERT INTO states VALUES (?,?,?,?,?,?,?,?)", rows)
             reached("rows inserted")
             db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))

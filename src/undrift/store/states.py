@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,7 @@ class Writer:
 
 class States:
     """The store of all versions. `folder=None` keeps everything in memory (runs without a folder). Else at most half of
-    the `budget` of bytes waits for the disk (a version is serialised there, which takes as much again for a moment), and
+    the `budget` of bytes waits for the disk, and
     a quarter of the budget of written versions stays in memory. The system's page
     cache holds more of them at no cost. A `read_only` store creates nothing."""
 
@@ -176,7 +176,7 @@ class States:
     def _write(self, key: Key, tree: Tree) -> None:
         if key not in self._unwritten:  # it was dropped, or put again, before it was written
             return
-        place = self._append(trees.dump(tree))
+        place = self._append(trees.pieces(tree))
         with self._lock:
             if self._unwritten.pop(key, None) is not None:
                 self.places[key] = place
@@ -199,7 +199,7 @@ class States:
             if path.name not in needed and is_own(SEGMENT, path.name):
                 path.unlink()
 
-    def _append(self, data: bytes) -> Place:
+    def _append(self, pieces: Iterable[bytes | memoryview]) -> Place:
         """Append to the open segment, or to a new one."""
         assert self.folder is not None
         if self._file is None:
@@ -210,12 +210,14 @@ class States:
                 self.folder / self._segment, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.BINARY, 0o644
             )
         assert self._segment is not None
-        view, written = memoryview(data), 0
-        while written < len(view):
-            written += os.write(self._file, view[written:])
-        place = Place(self._segment, self._end, len(data), hashlib.sha256(data).hexdigest())
-        self._end += len(data)
-        return place
+        digest, start = hashlib.sha256(), self._end
+        for piece in pieces:
+            view, written = memoryview(piece), 0
+            while written < len(view):
+                written += os.write(self._file, view[written:])
+            digest.update(view)
+            self._end += len(view)
+        return Place(self._segment, start, self._end - start, digest.hexdigest())
 
     # ---- memory ----------------------------------------------------------------------------------------------
 
