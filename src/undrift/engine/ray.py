@@ -123,7 +123,8 @@ class Ray(Pool):
 
     def open(self, runtime: Any, states: Any) -> Ray:
         """Put data, network and method into the object store. The actors open them while the driver continues."""
-        self.states, self._running, self._last_worker = states, False, time.monotonic()
+        self.runtime, self.states = runtime, states
+        self._running, self._last_worker = False, time.monotonic()
         writer = ArrayWriter()
         try:
             message = pack_objects({**runtime_payload(runtime), "device": self.device}, writer)
