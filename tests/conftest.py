@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return SHARED[0] if file in SHARED else file
 
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True)
+def modules_of_temporary_folders_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Many tests write a module `mine`, and another test in the same process must not get this one."""
+    known = set(sys.modules)
+    yield
+    root = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(root):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session", autouse=True)

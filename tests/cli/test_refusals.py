@@ -220,14 +220,14 @@ def test_a_full_disk_before_the_run_is_a_bad_request(undrift, small, monkeypatch
 def test_a_full_disk_during_the_run_is_a_failed_run(undrift, small, monkeypatch):
     import undrift.store.run_store as store
 
-    whole = store.write_file
+    whole = store.write_pieces
 
-    def full(path, data):
+    def full(path, pieces):
         if "checkpoints" in str(path) and "00000000" not in str(path):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        whole(path, data)
+        return whole(path, pieces)
 
-    monkeypatch.setattr(store, "write_file", full)
+    monkeypatch.setattr(store, "write_pieces", full)
     result = undrift("run", *small, "--out", "run", "--quiet")
     assert result.code == 1, result.err
     assert "No space left" in result.err
