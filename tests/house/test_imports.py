@@ -19,6 +19,7 @@ LEVELS = (
     ("experiment",),
     ("testing", "study"),
     ("papers", "report"),
+    ("advice",),
     ("deploy", "bench", "live", "cli"),
 )
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}

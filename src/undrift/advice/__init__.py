@@ -1,0 +1,1 @@
+"""Which remedy for this federation: measure it, shortlist methods, race them, answer."""
