@@ -35,7 +35,7 @@ from undrift.experiment.setup import prepare
 from undrift.experiment.tables import text_table
 from undrift.federation.federation import Federation
 from undrift.methods.published import PUBLISHED
-from undrift.papers.run import machine
+from undrift.papers.results import machine
 from undrift.round.client import serve
 from undrift.store.run_store import RunStore
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from undrift.papers import run as paper_run
+from undrift.papers import results
 from undrift.report.picture import picture
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
 def main(name: str) -> None:
-    preset, rows = paper_run.read_results(RESULTS / f"{name}.jsonl")
+    preset, rows = results.read_results(RESULTS / f"{name}.jsonl")
     fig = paper_run.curves(rows)
     fig.update_layout(title=preset.title, width=1000, height=460)
     for row in rows:

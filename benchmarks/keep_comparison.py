@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import undrift
-from undrift.papers.run import machine, torch_version
+from undrift.papers.results import machine, torch_version
 from undrift.report.report import compare_command
 from undrift.study.tasks import read_rows
 

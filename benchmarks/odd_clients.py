@@ -32,7 +32,7 @@ from undrift.experiment.setup import prepare
 from undrift.federation.federation import Federation
 from undrift.federation.images import stored
 from undrift.methods import weighting
-from undrift.papers.run import machine
+from undrift.papers.results import machine
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
 

@@ -24,7 +24,7 @@ from undrift.experiment.network import build_network
 from undrift.experiment.options import from_keywords
 from undrift.experiment.tables import text_table
 from undrift.methods.combine.fedma import chain
-from undrift.papers.run import machine
+from undrift.papers.results import machine
 
 MODELS = {"lenet5-bn": "mnist", "cnn3": "fashion-mnist"}
 MATCHING, SCRIPT = "fedma@uniform", "fedma(variant=fednolowe)@uniform"

@@ -272,7 +272,7 @@ class Namespace:
         return f"The two agree in {len(same)} of {len(own)} cases"
 
     def tables(self) -> str:
-        from undrift.papers.run import results_markdown
+        from undrift.papers.results import results_markdown
 
         return "\n\n".join(results_markdown(self.folder / f"{name}.jsonl") for name in presets(self.folder))
 
@@ -354,7 +354,7 @@ def main(arguments: Sequence[str]) -> int:
         path.write_text(pages[path])
         print(f"wrote {path.relative_to(ROOT)}")
     if "--pages" in arguments:
-        from undrift.papers.run import write_results_page
+        from undrift.papers.pages import write_results_page
 
         for name in presets(RESULTS):
             write_results_page(RESULTS / f"{name}.jsonl", RESULTS / f"{name}.html")

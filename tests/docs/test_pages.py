@@ -14,7 +14,7 @@ from undrift.contract.job import Job, TrainingStats
 from undrift.contract.networks import Replica, Twin
 from undrift.contract.parts import AXES, Part
 from undrift.methods.published import PUBLISHED
-from undrift.papers import papers
+from undrift.papers import papers, scales
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -63,7 +63,7 @@ def test_every_results_command_uses_presets_rows_and_columns_that_exist():
         preset = papers.load(name)
         rows, columns = re.findall(r'--row "([^"]+)"', options), re.findall(r'--column "?([^"]+?)"? --', options)
         scale = re.findall(r"--scale (\w+)", options)[0]
-        assert papers.scaled(preset, scale, rows=rows, columns=[c.strip() for c in columns]).tasks()
+        assert scales.scaled(preset, scale, rows=rows, columns=[c.strip() for c in columns]).tasks()
 
 
 def test_links_between_pages_resolve():

@@ -18,7 +18,7 @@ import undrift as ud
 from tests.fuzz.cases import Outcome, call_case, command_case
 from tests.fuzz.values import LONG
 from undrift.core.files import read_toml
-from undrift.papers import papers
+from undrift.papers import papers, scales
 from undrift.papers import run as paper_run
 
 SMALL = {"clients": 4, "rounds": 1, "epochs": 1, "model": "logistic", "engine": "inline"}
@@ -35,7 +35,7 @@ class Material:
         self.home = home
         ud.run("scaffold", out=home / "run", **SMALL)
         ud.compare(["fedavg", "fedprox"], out=home / "compare", **SMALL)
-        scaled = papers.scaled(papers.load("flood/table5"), "quick")
+        scaled = scales.scaled(papers.load("flood/table5"), "quick")
         paper_run.preset_folder(scaled, home / "paper", resume=False)
         self.results(home / "results.jsonl")
         self.deployment(home / "deployment")

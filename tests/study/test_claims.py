@@ -214,7 +214,7 @@ def test_it_stops_when_every_claim_is_decided(monkeypatch, tmp_path):
         return [{**row, "until_clear": [2, 10]} for row in rows], 1.0
 
     monkeypatch.setattr(paper_run, "run", run)
-    from undrift.papers.papers import Scaled
+    from undrift.papers.scales import Scaled
 
     scaled = lambda n: Scaled(found, "paper", {}, found.rows, found.columns, tuple((s, s) for s in range(n)), ())  # noqa: E731
     _, rows, seconds = paper_run.run_until_clear(scaled, Looks(2, 10), tmp_path)

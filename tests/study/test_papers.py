@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from undrift.cli import command
 from undrift.core.errors import BadRequest
-from undrift.papers import claims, papers
+from undrift.papers import claims, pages, papers, scales
 from undrift.papers import run as paper_run
 from undrift.papers import table as paper_table
-from undrift.papers.papers import Column, Preset, TableRow, Value, scaled
+from undrift.papers.papers import Column, Preset, TableRow, Value
+from undrift.papers.scales import scaled
 
 FIRST = ("bound/table1", "bound/table2", "fednolowe/table3", "flood/table5", "fedbss/table1", "fliu/table1", "fliu/table3",
          "controls/weights", "controls/flood", "controls/fedbss", "controls/uniform", "flood/table2", "flood/table3",
@@ -37,8 +39,9 @@ def test_every_preset_can_be_read_and_has_the_time_of_its_quick_scale(name):
     assert found.title
     assert found.source
     assert found.claims
-    assert 0 < found.minutes <= 8
-    for scale in papers.SCALES:
+    assert 0 < found.minutes("quick") <= 8
+    has = [scale for scale in scales.SCALES if scale == "paper" or getattr(found, scale)]
+    for scale in has:
         asked = scaled(found, scale)
         names = [task.name for task in asked.tasks()]
         assert len(set(names)) == len(names)
@@ -101,6 +104,107 @@ def test_part_of_a_data_set_is_refused_at_paper_scale():
         scaled(preset(), "paper", data="cifar-100-subset")
 
 
+# ---- scales ----------------------------------------------------------------------------------------------------------
+
+
+MID = {"options": {"rounds": 50, "model": "mlp(4)"}, "of": {"y": {"clients": 3}}, "seeds": 2, "minutes": 7}
+
+
+def test_mid_is_a_scale_of_the_same_shape_and_says_what_is_less():
+    rows = (TableRow("A", "fedavg"), TableRow("B", "flood(T=50, a=2)", quick="fedavg", mid="flood(T=50, a=1)"))
+    found = preset(mid=MID, rows=rows)
+    asked = scaled(found, "mid")
+    assert found.minutes("mid") == 7
+    assert [line.method for line in asked.rows] == ["fedavg", "flood(T=25, a=1)"]
+    assert [dict(column.options) for column in asked.columns] == [{}, {"clients": 3}]
+    assert len(asked.seeds) == 2
+    said = "\n".join(asked.reductions)
+    for phrase in (
+        "rounds 50 instead of 100",
+        "model mlp(4) instead of mlp(8)",
+        "y: clients 3 instead of 4",
+        "2 seeds instead of 3",
+    ):
+        assert phrase in said
+
+
+def test_a_scale_that_a_preset_does_not_have_is_refused():
+    with pytest.raises(BadRequest, match="a/b has no mid scale; use --scale quick or --scale paper"):
+        scaled(preset(), "mid")
+
+
+def test_the_estimate_is_the_dry_run_times_the_seeds_and_nothing_is_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("undrift.experiment.engines.expected_seconds", lambda setup: 30.0)
+    monkeypatch.chdir(tmp_path)
+    arguments = [
+        "paper",
+        "run",
+        "flood/table5",
+        "--row",
+        "FedAvg",
+        "--row",
+        "FLOOD",
+        "--seeds",
+        "3",
+        "--workers",
+        "2",
+        "--estimate",
+    ]
+    assert command([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [cell["minutes"] for cell in found["cells"]] == [1.5] * 4  # three seeds of half a minute
+    assert found["minutes"] == 3.0  # four cells, two runs at the same time
+    assert command(arguments) == 0
+    assert "4 cells, 3 seeds each: 3 min with 2 runs at the same time" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- presets that share runs -----------------------------------------------------------------------------------------
+
+
+FIGURE = {
+    "title": "t", "source": "s", "runs": "flood/table2", "rows": ["FedAvg", "FLOOD"], "columns": ["CIFAR-10, Dir 0.1"],
+    "claims": [{"sentence": "c", "above": ["FLOOD", "FedAvg"]}], "untestable": [{"sentence": "u", "why": "no data"}],
+}  # fmt: skip
+
+
+def test_a_preset_that_shares_runs_has_the_cells_and_settings_of_the_other_and_its_own_claims():
+    found, other = papers.parse("flood/figure0", FIGURE), papers.load("flood/table2")
+    assert found.runs_name == "flood/table2"
+    assert [claim.sentence for claim in found.claims] == ["c"]
+    assert [(one.sentence, one.why) for one in found.untestable] == [("u", "no data")]
+    for scale in ("quick", "paper"):
+        tasks = scaled(found, scale).tasks()
+        theirs = {task.name: task for task in scaled(other, scale).tasks()}
+        assert len(tasks) == 2 * len(scaled(other, scale).seeds)
+        assert all(task == theirs[task.name] for task in tasks)
+
+
+def test_runs_that_a_results_file_holds_are_not_run_again(tmp_path, capsys):
+    results = tmp_path / "results.jsonl"
+
+    def run(*more):
+        where = ["--out", str(tmp_path / "-".join(["out", *more])), "--results", str(results), "--json"]
+        assert command([*SMALL, *more, "--missing", *where]) == 0
+        return json.loads(capsys.readouterr().out)["rows"]
+
+    first = run()
+    again = run("--row", "FedAvg, uniform")
+    assert len(results.read_text().splitlines()) == 3
+    assert [one["row"] for one in again] == ["FedAvg, size", "FedAvg, uniform", "FedNolowe"]
+    kept = [one["values"]["G accuracy"] for one in again if "run" not in one]
+    assert np.array(kept) == pytest.approx(np.array([one["values"]["G accuracy"] for one in first]), abs=1e-4)
+    assert len(run("--rounds", "3")) == 2  # other options: other runs
+    assert len(results.read_text().splitlines()) == 5
+    run("--seed", "0")
+    assert len(results.read_text().splitlines()) == 5  # the longer runs do not hide the short ones
+
+
+def test_missing_runs_need_the_file_of_the_others(capsys):
+    assert command([*SMALL, "--missing"]) == 2
+    assert "add --results FILE" in capsys.readouterr().err
+
+
 def row(line, column, seed, number):
     return {"row": line, "column": column, "seed": seed, "values": {"G": [number, 0.0]}}
 
@@ -157,7 +261,7 @@ def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, 
     asked = scaled(papers.load(name), "quick", rounds=2, seeds=1)
     rows, _ = paper_run.run(asked, tmp_path / "runs")
     assert [row["failed"] for row in rows if "failed" in row] == []
-    paper_run.write_page(asked, rows, tmp_path / "runs")
+    pages.write_page(asked, rows, tmp_path / "runs")
     assert paper_table.tables(asked.preset, rows)
     assert len(claims.outcomes(asked.preset, rows)) == len(asked.preset.claims)
     chosen = rows[len(rows) // 2]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from undrift.papers import papers
-from undrift.papers import run as paper_run
+from undrift.papers import papers, results, scales
 from undrift.papers.values import Value, measured, of_curve
 
 CURVE = [0.1 * n for n in range(1, 11)]
@@ -45,7 +44,7 @@ def test_every_preset_has_shares_and_says_where_they_are_not_the_papers(name):
             >= 5
         )
         assert value.window == 0 or max(np.atleast_1d(value.window)) < 1
-    asked = papers.scaled(preset, "quick", rounds=6, seeds=1)
+    asked = scales.scaled(preset, "quick", rounds=6, seeds=1)
     told = "\n".join(asked.reductions)
     for value in preset.values:
         if value.window != 0 and value.stage == "G":
@@ -92,4 +91,4 @@ def test_a_results_line_is_read_with_the_windows_of_today():
     preset = papers.load("bound/table1")
     row = {"curve": [0.5] * 30 + [0.6] * 9 + [0.2], "values": {"G": [0.2, 0.0]}}
     value = preset.values[0]
-    assert paper_run.recomputed(preset, row) == {value.name: pytest.approx([0.56, 0.12])}
+    assert results.recomputed(preset, row) == {value.name: pytest.approx([0.56, 0.12])}

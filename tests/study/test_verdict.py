@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from undrift.papers import claims, papers
+from undrift.papers import claims, scales
 from undrift.papers import run as paper_run
 from undrift.papers.claims import Claim, Part, Term
 from undrift.papers.papers import Column, Preset, TableRow, Value
@@ -159,7 +159,7 @@ def test_wrong_verdicts_are_not_more_than_five_percent(case, until_clear, monkey
                 return [row for row in everything if row["seed"] < len(asked.seeds)], 0.0
 
             monkeypatch.setattr(paper_run, "run", run)
-            asked = papers.Scaled(preset, "paper", {}, preset.rows, preset.columns, (), ())
+            asked = scales.Scaled(preset, "paper", {}, preset.rows, preset.columns, (), ())
             scaled = lambda n, asked=asked: replace(asked, seeds=tuple((s, s) for s in range(n)))  # noqa: E731
             _, everything, _ = paper_run.run_until_clear(scaled, looks, tmp_path)
         wrong += claims.outcome(preset, claim, everything).outcome in bad

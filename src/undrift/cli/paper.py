@@ -13,9 +13,10 @@ from annotated_types import Ge, Le
 from undrift.cli.compare import refuse_failed
 from undrift.core.errors import BadRequest
 from undrift.core.schema import Count, Seeds, Workers, checked
+from undrift.core.words import clock
 
 if TYPE_CHECKING:
-    from undrift.papers.papers import Scaled
+    from undrift.papers.scales import Scaled
     from undrift.study.verdict import Looks
 
 FirstSeed = Annotated[int, Ge(0), Le(2**62)]
@@ -24,45 +25,46 @@ app = typer.Typer(help="Run the papers' experiments; our numbers beside the prin
 
 @app.command("list")
 def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout")) -> None:
-    """List all presets, the data they need, and how long the quick scale takes."""
+    """List all presets, the data they need, and how long each scale takes."""
     from undrift import data
     from undrift.experiment.tables import text_table
-    from undrift.papers import papers
+    from undrift.papers import papers, scales
 
     found = []
     for name in papers.names():
         preset = papers.load(name)
         needs = str(preset.options["data"])
-        found.append({"name": name, "title": preset.title, "source": preset.source, "quick_minutes": preset.minutes,
+        found.append({"name": name, "title": preset.title, "source": preset.source,
+                      **{f"{scale}_minutes": preset.minutes(scale) for scale in scales.SCALES}, "shares": preset.runs,
                       "data": needs, "here": data.available(needs), "rounds": preset.options["rounds"],
                       "runs": len(preset.rows) * len(preset.columns) * max(preset.seeds, preset.repeat)})  # fmt: skip
     if json:
         typer.echo(json_module.dumps(found))
         return
-    rows = [["name", "quick", "paper scale", "what"]]
+    rows = [["name", *scales.SCALES, "what"]]
     for one in found:
-        whole = f"{one['runs']} runs of {one['rounds']} rounds on {one['data']}" + (
-            "" if one["here"] else " (not here)"
-        )
-        rows.append(
-            [one["name"], "?" if one["quick_minutes"] is None else f"{one['quick_minutes']:g} min", whole, one["title"]]
-        )
-    typer.echo(text_table(rows, words=(0, 2, 3)))
-    typer.echo("\nquick: minutes, measured on two cores. `undrift paper run NAME --scale quick` runs one.")
+        size = f"{one['runs']} runs of {one['rounds']} rounds on {one['data']}{'' if one['here'] else ' (not here)'}"
+        what = f"shares the runs of {one['shares']}" if one["shares"] else size
+        minutes = [one[f"{scale}_minutes"] for scale in scales.SCALES]
+        rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
+    typer.echo(text_table(rows, words=(0, 4)))
+    typer.echo(
+        "\nquick and mid are measured on two cores, paper is estimated; `undrift paper run NAME --estimate` says more."
+    )
 
 
 @app.command("show")
 def show(
     name: str = typer.Argument(..., help="a preset, such as flood/table5"),
-    scale: str = typer.Option("paper", "--scale", help="quick or paper"),
+    scale: str = typer.Option("paper", "--scale", help="quick, mid or paper"),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
 ) -> None:
     """Show what a preset runs, the numbers the paper printed, and its claims."""
     from undrift.experiment.tables import text_table
-    from undrift.papers import papers
+    from undrift.papers import papers, scales
 
     preset = papers.load(name)
-    asked = papers.scaled(preset, scale)
+    asked = scales.scaled(preset, scale)
     if json:
         typer.echo(json_module.dumps({
             "name": name, "title": preset.title, "source": preset.source, "scale": scale, "options": asked.options,
@@ -70,10 +72,13 @@ def show(
             "columns": [{"name": c.name, "options": dict(c.options)} for c in asked.columns],
             "values": [value.name for value in preset.values], "published": preset.published,
             "claims": [claim.sentence for claim in preset.claims], "reductions": list(asked.reductions),
-            "left_out": list(asked.left_out),
+            "left_out": list(asked.left_out), "shares": preset.runs,
+            "untestable": [{"sentence": one.sentence, "why": one.why} for one in preset.untestable],
         }))  # fmt: skip
         return
     typer.echo(f"{name}: {preset.title}\n{preset.source}\n")
+    if preset.runs:
+        typer.echo(f"It shares the runs of {preset.runs}.\n")
     if preset.about:
         typer.echo(preset.about + "\n")
     typer.echo("  ".join(f"{key}={value}" for key, value in asked.options.items()) + "\n")
@@ -85,6 +90,7 @@ def show(
         typer.echo(f"\nprinted: {value.name}\n" + text_table([["row", *(c.name for c in asked.columns)], *shown]))
     for title, lines in (
         ("claims", [claim.sentence for claim in preset.claims]),
+        ("not testable here", [f"{one.sentence}: {one.why}" for one in preset.untestable]),
         ("less than the paper", [*asked.reductions, *asked.left_out]),
     ):
         if lines:
@@ -94,7 +100,7 @@ def show(
 @app.command("run")
 def run(
     name: str = typer.Argument(..., help="a preset, such as flood/table5"),
-    scale: str = typer.Option("quick", "--scale", help="quick or paper"),
+    scale: str = typer.Option("quick", "--scale", help="quick, mid or paper"),
     rounds: int | None = typer.Option(
         None, "--rounds", help="another number of rounds; schedules keep their share of the run"
     ),
@@ -108,6 +114,8 @@ def run(
     seed: int = typer.Option(0, "--seed", help="first seed, to add seeds to earlier runs [0]"),
     workers: int | None = typer.Option(None, "--workers", help="number of runs at the same time [one per core]"),
     results: str | None = typer.Option(None, "--results", help="append one JSON line per finished run to this file"),
+    missing: bool = typer.Option(False, "--missing", help="run only what --results does not hold yet"),
+    estimate: bool = typer.Option(False, "--estimate", help="print the minutes of every cell, and run nothing"),
     out: str | None = typer.Option(None, "--out", help="folder of the runs [runs/NAME-SCALE-N]"),
     resume: bool = typer.Option(False, "--resume", help="finish the runs in --out"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
@@ -116,7 +124,7 @@ def run(
 ) -> None:
     """Run a preset: our numbers beside the printed ones, and whether the claims hold."""
     from undrift.cli.board import Board
-    from undrift.papers import papers
+    from undrift.papers import papers, scales
     from undrift.papers import run as paper_run
 
     for what, kind, number in (
@@ -126,9 +134,14 @@ def run(
     preset = papers.load(name)
 
     def scaled(count: int | None) -> Scaled:
-        return papers.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=count, first=seed)
+        return scales.scaled(preset, scale, rounds=rounds, data=data, rows=row, columns=column, seeds=count, first=seed)
 
     asked = scaled(seeds)
+    if missing and results is None:
+        raise BadRequest("--missing needs the file with the finished runs: add --results FILE")
+    if estimate:
+        print_estimate(asked, workers, json)
+        return
     looks = looks_at(until_clear, max(2, len(asked.seeds)), seed)
     folder = paper_run.preset_folder(asked, out, resume)
     if not quiet:
@@ -140,9 +153,9 @@ def run(
     try:
         kept = Path(results) if results else None
         if looks is None:
-            rows, took = paper_run.run(asked, folder, board, workers, kept)
+            rows, took = paper_run.run(asked, folder, board, workers, kept, missing)
         else:
-            asked, rows, took = paper_run.run_until_clear(scaled, looks, folder, board, workers, kept)
+            asked, rows, took = paper_run.run_until_clear(scaled, looks, folder, board, workers, kept, missing)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"stopped, nothing is lost; the same command with --out {folder} --resume finishes it"
@@ -151,6 +164,29 @@ def run(
         board.end()
     present(asked, rows, took, folder, json, quiet)
     refuse_failed(rows)
+
+
+def print_estimate(asked: Scaled, workers: int | None, json: bool) -> None:
+    """The minutes of every cell and of all, from a dry run."""
+    from undrift.engine.spawn import cores
+    from undrift.experiment.tables import text_table
+    from undrift.papers import run as paper_run
+
+    minutes = paper_run.estimate(asked)
+    at_once = workers or cores()
+    total = sum(minutes.values()) / at_once
+    if json:
+        cells = [{"row": row, "column": column, "minutes": found} for (row, column), found in minutes.items()]
+        typer.echo(json_module.dumps({"name": asked.preset.name, "scale": asked.scale, "seeds": len(asked.seeds),
+                                      "cells": cells, "at_once": at_once, "minutes": total}))  # fmt: skip
+        return
+    columns = [column.name for column in asked.columns]
+    table = [["minutes of a core", *columns]]
+    table += [[row.name, *(f"{minutes[row.name, column]:.1f}" for column in columns)] for row in asked.rows]
+    typer.echo(text_table(table))
+    seeds = f"{len(asked.seeds)} seed{'s' * (len(asked.seeds) > 1)}"
+    typer.echo(f"\n{len(minutes)} cells, {seeds} each: {clock(60 * total)} with {at_once} runs at the same time. This is training alone: "
+               "evaluating, and what a method computes beside training, come on top.")  # fmt: skip
 
 
 def looks_at(until_clear: int | None, first: int, seed: int) -> Looks | None:
@@ -171,13 +207,12 @@ def looks_at(until_clear: int | None, first: int, seed: int) -> Looks | None:
 def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path, json: bool, quiet: bool) -> None:
     """Write the page, and print tables and claims (for people) or one JSON object (for scripts)."""
     from undrift.experiment.tables import text_table
-    from undrift.papers import claims
-    from undrift.papers import run as paper_run
+    from undrift.papers import claims, pages
     from undrift.papers import table as paper_table
 
     found = claims.outcomes(asked.preset, rows)
-    page = paper_run.write_page(asked, rows, folder)
-    figures = None if quiet else paper_run.write_figures(asked.preset, rows, folder)
+    page = pages.write_page(asked, rows, folder)
+    figures = None if quiet else pages.write_figures(asked.preset, rows, folder)
     if not quiet:
         stream = sys.stderr if json else sys.stdout
         for title, table in paper_table.tables(asked.preset, rows):
@@ -204,9 +239,10 @@ def results(
     html: str | None = typer.Option(None, "--html", help="write tables and curves as a page to this file"),
 ) -> None:
     """Print the tables and claims of saved results as Markdown."""
-    from undrift.papers import run as paper_run
+    from undrift.papers import pages
+    from undrift.papers import results as paper_results
 
-    typer.echo(paper_run.results_markdown(Path(file)))
+    typer.echo(paper_results.results_markdown(Path(file)))
     if html is not None:
-        paper_run.write_results_page(Path(file), Path(html))
+        pages.write_results_page(Path(file), Path(html))
         typer.echo(f"page: {html}", err=True)

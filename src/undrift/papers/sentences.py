@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from undrift.papers import claims, papers, run
+from undrift.papers import claims, papers, results
 from undrift.study.standings import COLUMNS
 from undrift.study.verdict import Looks, Question, Verdict, counted, listed, shown, signed, verdicts, worded
 
@@ -203,7 +203,7 @@ def words(verdict: Verdict, plural: bool = False) -> str:
 
 def of_preset(file: Path) -> Results:
     """The results of `undrift paper run --results`."""
-    preset, rows = run.read_results(file)
+    preset, rows = results.read_results(file)
     values: dict[str, dict[Key, float]] = {value.name: {} for value in preset.values}
     for row in rows:
         for value in preset.values:

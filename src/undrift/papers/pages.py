@@ -1,0 +1,102 @@
+"""Pages of a preset: tables, claims, figures and curves of its runs, or of a results file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from undrift.papers import claims, figures, papers
+from undrift.papers import table as paper_table
+from undrift.papers.results import read_results
+from undrift.papers.scales import Scaled
+from undrift.report import page, plots
+from undrift.report.picture import picture
+from undrift.store.record import rows_of
+from undrift.study.comparison import safe
+from undrift.study.tasks import Row
+
+
+@dataclass(frozen=True)
+class RunCurve:
+    """A run as a curve of the page."""
+
+    label: str
+    folder: Path
+
+    def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return rows_of(self.folder, query, values)
+
+
+def write_page(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path:
+    """The page of a preset's runs: tables, claims, curves, and the commands that repeat them."""
+    preset = scaled.preset
+    sections = opening(preset, rows, scaled.reductions)
+    for column in scaled.columns:
+        here = [row for row in rows if row["column"] == column.name and "failed" not in row]
+        sections.append((f"curves-{safe(column.name)}", curves_of(here), column.name))
+    repeated = [f"undrift run {shlex.quote(row['run'] + '/run.toml')}" for row in rows if "run" in row]
+    command = f"undrift paper run {preset.name} --scale {scaled.scale}"
+    sections.append(("commands", ("pre", "\n".join([command, "", *repeated[:20]])), "Commands to repeat this"))
+    page.write(folder / "index.html", f"{preset.name}: {preset.title}", sections)
+    return folder / "index.html"
+
+
+def write_figures(preset: papers.Preset, rows: Sequence[Row], folder: Path) -> Path | None:
+    """The preset's figures alone, as figures.html and, with chromium, figures.png; None where it has none."""
+    drawn = figures.drawn(preset, rows)
+    if not drawn:
+        return None
+    sections = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
+    place = folder / "figures.html"
+    page.write(place, f"{preset.name}: {preset.title}", sections)
+    image = folder / "figures.png"
+    return image if picture(place, image, (900, 140 + 470 * len(sections))) else place
+
+
+def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str]) -> list[page.Section]:
+    """The sections that both pages start with: about, reductions, tables, claims."""
+    lines = [preset.source, *([preset.about] if preset.about else [])]
+    sections: list[page.Section] = [("about", "\n".join(lines))]
+    if reductions:
+        smaller = ["The printed numbers are not comparable: these runs are smaller than the paper's.", *reductions]
+        sections.append(("reductions", "\n".join(smaller), "Less than the paper"))
+    for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
+        sections.append((f"table-{number}", table, f"{name}: ours / printed"))
+    for number, (title, fig) in enumerate(figures.drawn(preset, rows)):
+        sections.append((f"figure-{number}", fig, title))
+    if preset.claims:
+        sections.append(("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims"))
+    if preset.untestable:
+        table = [["sentence", "why"], *[[one.sentence, one.why] for one in preset.untestable]]
+        sections.append(("untestable", table, "What cannot be tested here"))
+    return sections
+
+
+def write_results_page(file: Path, path: Path) -> None:
+    preset, rows = read_results(file)
+    sections = opening(preset, rows, list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"])))
+    for column in dict.fromkeys(row["column"] for row in rows):
+        fig = curves([row for row in rows if row["column"] == column])
+        sections.append((f"curves-{safe(column)}", fig, column))
+    page.write(path, f"{preset.name}: {preset.title}", sections)
+
+
+def curves_of(rows: Sequence[Row]) -> Any:
+    """Stage G over the rounds, from the runs, or from their lines if some of them were run before."""
+    if any("run" not in row for row in rows):
+        return curves([row for row in rows if row.get("curve")])
+    runs = [RunCurve(row["row"], Path(row["run"])) for row in rows]
+    return plots.bands(runs, "accuracy", ("G", "global"))
+
+
+def curves(rows: Sequence[Row]) -> Any:
+    """Stage G over the rounds, one line per result."""
+    several = len({row["seed"] for row in rows}) > 1
+    fig = plots.figure(plots.STAGES["G", "global"], "round", "accuracy")
+    for row in rows:
+        name = f"{row['row']}, seed {row['seed']}" if several else row["row"]
+        fig.add_scatter(x=list(range(1, len(row["curve"]) + 1)), y=row["curve"], mode="lines", name=name)
+    return fig
