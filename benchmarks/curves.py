@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undrift.papers import results
+from undrift.papers import pages, results
 from undrift.report.picture import picture
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 def main(name: str) -> None:
     preset, rows = results.read_results(RESULTS / f"{name}.jsonl")
-    fig = paper_run.curves(rows)
+    fig = pages.curves(rows)
     fig.update_layout(title=preset.title, width=1000, height=460)
     for row in rows:
         last = np.array(row["curve"][-(len(row["curve"]) // 4) :])
