@@ -38,7 +38,7 @@ def test_every_preset_can_be_read_and_has_the_time_of_its_quick_scale(name):
     found = papers.load(name)
     assert found.title
     assert found.source
-    assert found.claims
+    assert found.claims or not found.trains
     assert 0 < found.minutes("quick") <= 8
     has = [scale for scale in scales.SCALES if scale == "paper" or getattr(found, scale)]
     for scale in has:

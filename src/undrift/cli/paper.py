@@ -212,7 +212,7 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
 
     found = claims.outcomes(asked.preset, rows)
     page = pages.write_page(asked, rows, folder)
-    figures = None if quiet else pages.write_figures(asked.preset, rows, folder)
+    figures = None if quiet else pages.write_figures(asked, rows, folder)
     if not quiet:
         stream = sys.stderr if json else sys.stdout
         for title, table in paper_table.tables(asked.preset, rows):

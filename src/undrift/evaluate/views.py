@@ -7,6 +7,7 @@ Standard deviations over rounds and clients are of the whole set (divided by n),
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ def curve(query: Query, stage: str = "G", data: str = "global", metric: str = "a
         "SELECT round, client, value FROM metrics WHERE stage=? AND data=? AND metric=? ORDER BY round, client",
         (stage, data, metric),
     )
+    return as_curve(found)
+
+
+def as_curve(found: Sequence[tuple[int, int | None, float | None]]) -> Curve:
+    """The curve of rows (round, client, value)."""
     rounds = sorted({row[0] for row in found})
     clients = sorted({row[1] for row in found}, key=lambda client: -1 if client is None else client)
     values = np.full((len(rounds), len(clients)), np.nan)
@@ -56,6 +62,23 @@ def curve(query: Query, stage: str = "G", data: str = "global", metric: str = "a
     for round, client, value in found:
         values[across[round], along[client]] = math.nan if value is None else value
     return Curve(np.array(rounds, dtype=int), tuple(clients), values)
+
+
+def notes(query: Query, name: str) -> dict[int, dict[int | None, Any]]:
+    """What parts of an axis noted under a name, such as `personalize.gamma`: {round: {client: value}}; None is the server."""
+    axis, _, own = name.partition(".")
+    found: dict[int, dict[int | None, Any]] = {}
+    for round, client, value in query(
+        "SELECT round, client, value FROM notes WHERE part LIKE ? AND name=? ORDER BY rowid", (f"{axis}.%", own)
+    ):
+        found.setdefault(round, {})[client] = json.loads(value)
+    return found
+
+
+def noted(query: Query, name: str) -> Curve:
+    """A number that parts of an axis noted, as a curve."""
+    values = notes(query, name)
+    return as_curve([(round, client, value) for round, own in values.items() for client, value in own.items()])
 
 
 @dataclass(frozen=True)

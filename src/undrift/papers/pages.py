@@ -33,8 +33,8 @@ class RunCurve:
 def write_page(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path:
     """The page of a preset's runs: tables, claims, curves, and the commands that repeat them."""
     preset = scaled.preset
-    sections = opening(preset, rows, scaled.reductions)
-    for column in scaled.columns:
+    sections = opening(preset, rows, scaled.reductions, scaled)
+    for column in scaled.columns if rows else ():
         here = [row for row in rows if row["column"] == column.name and "failed" not in row]
         sections.append((f"curves-{safe(column.name)}", curves_of(here), column.name))
     repeated = [f"undrift run {shlex.quote(row['run'] + '/run.toml')}" for row in rows if "run" in row]
@@ -44,9 +44,10 @@ def write_page(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path:
     return folder / "index.html"
 
 
-def write_figures(preset: papers.Preset, rows: Sequence[Row], folder: Path) -> Path | None:
+def write_figures(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path | None:
     """The preset's figures alone, as figures.html and, with chromium, figures.png; None where it has none."""
-    drawn = figures.drawn(preset, rows)
+    preset = scaled.preset
+    drawn = figures.drawn(preset, rows, scaled)
     if not drawn:
         return None
     sections = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
@@ -56,7 +57,9 @@ def write_figures(preset: papers.Preset, rows: Sequence[Row], folder: Path) -> P
     return image if picture(place, image, (900, 140 + 470 * len(sections))) else place
 
 
-def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str]) -> list[page.Section]:
+def opening(
+    preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str], scaled: Scaled | None = None
+) -> list[page.Section]:
     """The sections that both pages start with: about, reductions, tables, claims."""
     lines = [preset.source, *([preset.about] if preset.about else [])]
     sections: list[page.Section] = [("about", "\n".join(lines))]
@@ -65,7 +68,7 @@ def opening(preset: papers.Preset, rows: Sequence[Row], reductions: Sequence[str
         sections.append(("reductions", "\n".join(smaller), "Less than the paper"))
     for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
         sections.append((f"table-{number}", table, f"{name}: ours / printed"))
-    for number, (title, fig) in enumerate(figures.drawn(preset, rows)):
+    for number, (title, fig) in enumerate(figures.drawn(preset, rows, scaled)):
         sections.append((f"figure-{number}", fig, title))
     if preset.claims:
         sections.append(("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims"))

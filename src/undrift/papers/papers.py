@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -82,6 +83,12 @@ class Preset:
         """Time of a scale on two cores: measured, or estimated for the paper's."""
         return getattr(self, scale).get("minutes")
 
+    @property
+    def trains(self) -> bool:
+        """Whether anything is run: partitions and schedules are drawn without."""
+        drawn_only = bool(self.figures) and all(isinstance(figure, paper_figures.UNTRAINED) for figure in self.figures)
+        return bool(self.rows) and (bool(self.claims) or not drawn_only)
+
     def printed(self, row: str, column: str, value: int) -> str:
         """As the paper prints it; `not printed` for a lost number, — if the row or column is ours."""
         cell = self.published.get(row, {}).get(column)
@@ -125,9 +132,9 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
         source=table["source"],
         about=table.get("about", "").strip(),
         options=table["options"],
-        rows=tuple(TableRow(**item) for item in table["rows"]),
+        rows=tuple(TableRow(**item) for item in table.get("rows", ())),
         columns=columns,
-        values=tuple(Value(**item) for item in table.get("values", [{}])),
+        values=tuple(Value(**item) for item in table.get("values", [{}] if table.get("rows") else ())),
         published=by_column(table.get("published", {}), columns),
         claims=tuple(parse_claim(item) for item in table.get("claims", ())),
         quick=table["quick"],
@@ -141,6 +148,13 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
     )
     check_names(preset)
     return preset
+
+
+@cache
+def showing(name: str) -> tuple[Preset, ...]:
+    """The preset with these runs, and all that share them: a results file keeps what any of them shows."""
+    others = [other for other in names() if read(other).get("runs") == name]
+    return tuple(load(one) for one in (name, *others) if one in names())
 
 
 def shared(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from undrift.core.schema import Count, Name, Seed, check, setting
 from undrift.experiment.tables import markdown_table
 from undrift.papers import claims, papers
 from undrift.papers import table as paper_table
+from undrift.papers.figures import kept_series
 from undrift.papers.scales import Scaled
 from undrift.papers.values import of_curve, with_values
 from undrift.store.durable import append_line, make_folder
@@ -40,6 +41,7 @@ class ResultLine:
     seconds: Annotated[float, Ge(0)] = setting(..., "wall time of the rounds")
     values: dict[str, Annotated[list[float], Len(2, 2)]] = setting(..., "[number, std over its window] by name")
     curve: list[float] = setting([], "accuracy of the global model by round")
+    series: dict[str, dict[str, Any]] = setting({}, "what figures draw besides: `x` and `y` by name")
     reductions: list[str] = setting([], "what differs from the paper, one sentence each")
     undrift: str = setting("", "version")
     torch: str = setting("", "version of torch")
@@ -72,11 +74,15 @@ class ResultWriter(StudyCallback):
         if self.results is None or "failed" in row:
             return
         make_folder(self.results.parent)
-        append_line(self.results, json.dumps(result_line(self.scaled, task, with_values(self.scaled.preset, row))))
+        append_line(self.results, json.dumps(result_line(self.scaled, task, row)))
 
 
 def result_line(scaled: Scaled, task: Task, row: Row) -> Row:
-    """A line of a results file: the numbers and the curve of a run, its settings, versions and machine."""
+    """A line of a results file: the numbers and the curve of a run, its settings, versions and machine. Presets that share
+    the run find theirs too."""
+    showing = papers.showing(scaled.preset.runs_name) or (scaled.preset,)
+    values = {name: pair for preset in showing for name, pair in with_values(preset, row)["values"].items()}
+    drawn = [figure for preset in showing for figure in preset.figures]
     asked = "SELECT value FROM metrics WHERE stage=? AND data=? AND metric=? ORDER BY round"
     curves = [
         [round(value, 4) for (value,) in rows_of(Path(row["run"]), asked, where)]
@@ -85,8 +91,9 @@ def result_line(scaled: Scaled, task: Task, row: Row) -> Row:
     return {
         "preset": scaled.preset.runs_name, "scale": scaled.scale, "row": row["row"], "column": row["column"], "seed": row["seed"],
         "method": row["method"], "rounds": row["rounds"], "seconds": round(row["seconds"], 2), "accuracy": row["accuracy"],
-        "values": {name: [round(number, 6) for number in numbers] for name, numbers in row["values"].items()},
-        "curve": curves[0], "training_loss": curves[1], "reductions": list(scaled.reductions),
+        "values": {name: [round(number, 6) for number in numbers] for name, numbers in values.items()},
+        "curve": curves[0], "training_loss": curves[1], "series": kept_series(drawn, Path(row["run"])),
+        "reductions": list(scaled.reductions),
         "options": plain_options(task),
         **({"until_clear": list(scaled.until_clear)} if scaled.until_clear else {}),
         "model_sha256": row["model_sha256"], "undrift": undrift.__version__, "torch": torch_version(), "machine": machine(),

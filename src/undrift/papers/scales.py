@@ -50,13 +50,22 @@ class Scaled:
             sentences += [f"{what} left out: {', '.join(missing)}"] if missing else []
         return tuple(sentences)
 
+    def settings(self, column: Column, row: TableRow | None = None, seed: int = 0) -> dict[str, Any]:
+        """The options of a run of a cell; without a row those of its federation. `seed`: its place among the seeds."""
+        own, of_data = self.seeds[seed]
+        options = row.options if row else {}
+        return {**self.options, **column.options, **options, "seed": own, "data_seed": of_data}
+
     def tasks(self, seconds: Mapping[tuple[str, str], float] | None = None) -> list[Task]:
-        """One task per seed, column and row. `seconds`: the expected ones by (row, column)."""
-        tasks = []
-        for (seed, data_seed), column, row in itertools.product(self.seeds, self.columns, self.rows):
+        """One task per seed, column and row; none where nothing is trained. `seconds`: the expected ones by (row, column)."""
+        tasks = list[Task]()
+        if not self.preset.trains:
+            return tasks
+        for place, column, row in itertools.product(range(len(self.seeds)), self.columns, self.rows):
+            settings = self.settings(column, row, place)
+            seed = settings["seed"]
             cell = {"row": row.name, "column": column.name, "seed": seed}
             name = f"{safe(row.name)}-{safe(column.name)}-seed{seed}"
-            settings = {**self.options, **column.options, **row.options, "seed": seed, "data_seed": data_seed}
             expected = (seconds or {}).get((row.name, column.name), 0.0)
             about = {"preset": self.preset.runs_name, "scale": self.scale, **cell}
             tasks.append(Task(name, row.method, settings, about, expected))

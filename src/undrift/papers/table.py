@@ -27,7 +27,9 @@ def cell(rows: Sequence[Row], name: str, column: str, value: Value) -> str:
 
 
 def tables(preset: Preset, rows: Sequence[Row]) -> list[tuple[str, list[list[str]]]]:
-    """One table per value: `ours / printed` in every cell that was run."""
+    """One table per value: `ours / printed` in every cell that was run. None where nothing was."""
+    if not rows:
+        return []
     names = [row.name for row in preset.rows if any(result["row"] == row.name for result in rows)]
     columns = [column.name for column in preset.columns if any(row["column"] == column.name for row in rows)]
     named_tables = []

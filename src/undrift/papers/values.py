@@ -26,7 +26,8 @@ TAKES = ("mean", "std", "rolling_std", "rounds_until", "clients_until", "clients
 
 @dataclass(frozen=True)
 class Value:
-    """A number of a run: what is taken of a metric of a stage over a window of the evaluated rounds.
+    """A number of a run: what is taken of a metric of a stage over a window of the evaluated rounds. With a `note` (AXIS.NAME,
+    such as `personalize.gamma`) it is what parts noted instead of a metric, the mean over clients.
 
     `window`: 0 (all), the last share (0.1), or (from, to) as shares of the run. `paper` is the paper's own window in words,
     where ours is another. Of a `take` with a target: `rounds_until` is the number of rounds until the mean reaches it (a run
@@ -43,6 +44,7 @@ class Value:
     target: float | None = None
     neighbours: int = 10  # rounds in a rolling deviation
     paper: str | None = None
+    note: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.window, list):
@@ -65,9 +67,8 @@ class Value:
     @property
     def is_curve(self) -> bool:
         """Whether the curve that results files keep is enough to compute it."""
-        return (self.stage, self.data, self.metric) == ("G", "global", "accuracy") and not self.take.startswith(
-            "clients"
-        )
+        kept = (self.stage, self.data, self.metric, self.note) == ("G", "global", "accuracy", "")
+        return kept and not self.take.startswith("clients")
 
     def rounds(self, count: int) -> slice:
         """The window in a run of so many evaluated rounds; at least five of them, or all."""
@@ -86,7 +87,10 @@ class Value:
 
 def measured(query: views.Query, value: Value) -> list[float] | None:
     """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
-    curve = views.curve(query, value.stage, value.data, value.metric)
+    if value.note:
+        curve = views.noted(query, value.note)
+    else:
+        curve = views.curve(query, value.stage, value.data, value.metric)
     if not len(curve):
         return None
     if value.take == "clients_until":

@@ -41,8 +41,12 @@ def landscape(query: Query) -> Any | None:
     found = recorded(query, "landscape")
     if found is None:
         return None
-    steps, loss = found[2]["steps"], found[2]["loss"]
-    fig = figure("loss around the final model, two filter-normalised directions", "", "")
+    title = "loss around the final model, two filter-normalised directions"
+    return surface(title, found[2]["steps"], found[2]["loss"])
+
+
+def surface(title: str, steps: Sequence[float], loss: Sequence[Sequence[float]]) -> Any:
+    fig = figure(title, "", "")
     fig.add_surface(x=steps, y=steps, z=loss, colorscale="Viridis", contours={"z": {"show": True, "usecolormap": True}})
     fig.update_layout(
         height=520, scene={"zaxis": {"title": "loss"}, "xaxis": {"title": "first"}, "yaxis": {"title": "second"}}

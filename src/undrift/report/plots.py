@@ -107,26 +107,30 @@ def bands(
         by_round = thinned(values_by_round([run for run in runs if run.label == label], metric, stage))
         if not by_round:
             continue
-        colour = COLOURS[number % len(COLOURS)]
-        x = [round + 1 for round in by_round]
-        mean = np.array([np.mean(values) for values in by_round.values()])
-        if max(map(len, by_round.values())) > 1:
-            half = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in by_round.values()])
-            fig.add_scatter(
-                x=[*x, *x[::-1]],
-                y=[*(mean + half), *(mean - half)[::-1]],
-                fill="toself",
-                line={"width": 0},
-                opacity=0.18,
-                fillcolor=colour,
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=label,
-                mode="lines",
-                name=f"{label} ± std",
-            )
-        fig.add_scatter(x=x, y=mean.tolist(), name=label, legendgroup=label, line=style(number), mode=line_mode(x))
+        add_band(fig, label, {round + 1: values for round, values in by_round.items()}, style(number))
     return fig
+
+
+def add_band(fig: Any, label: str, by_x: Mapping[float, Sequence[float]], line: Mapping[str, str]) -> None:
+    """A line through the means of the values at each x, and where there are several a band of one standard deviation."""
+    x = list(by_x)
+    mean = np.array([np.mean(values) for values in by_x.values()])
+    if max(map(len, by_x.values())) > 1:
+        half = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in by_x.values()])
+        fig.add_scatter(
+            x=[*x, *x[::-1]],
+            y=[*(mean + half), *(mean - half)[::-1]],
+            fill="toself",
+            line={"width": 0},
+            opacity=0.18,
+            fillcolor=line["color"],
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=label,
+            mode="lines",
+            name=f"{label} ± std",
+        )
+    fig.add_scatter(x=x, y=mean.tolist(), name=label, legendgroup=label, line=dict(line), mode=line_mode(x))
 
 
 def values_by_round(runs: Sequence[Labelled], metric: str, stage: tuple[str, str]) -> dict[int, list[float]]:
