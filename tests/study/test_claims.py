@@ -222,3 +222,21 @@ def test_it_stops_when_every_claim_is_decided(monkeypatch, tmp_path):
     assert claims.outcomes(found, rows)[0].outcome == "true"
     assert claims.outcomes(found, [r for r in rows if r["seed"] < asked[-1] - 1])[0].outcome == "open"
     assert seconds == len(asked) < 9
+
+
+def test_constants_shares_and_ranges_by_hand():
+    numbers = {("A", "x"): [0.2, 0.3], ("B", "x"): [0.5, 0.6], ("C", "x"): [0.9, 1.1]}
+    one = {"in": ["x"]}
+    assert (
+        decided({"above": ["A", 10], **one}, numbers).why == "x +15.00 [−48.53, +78.53]"
+    )  # 10 and 20; t = 12.706, s = 5
+    assert decided({"above": ["B", 10], **one}, {("B", "x"): HIGH}).outcome == "true"
+    assert decided({"near": [{"row": "A", "times": 2}, "B"], **one, "within": 30}, numbers).verdicts[0].question.differences == [
+        pytest.approx(-10), pytest.approx(0),
+    ]  # fmt: skip
+    spread = decided({"below": [{"range": ["A", "B", "C"]}, 75], **one}, numbers).verdicts[0].question
+    assert spread.differences == [pytest.approx(-5), pytest.approx(5)]  # 70 and 80
+    assert decided({"below": [{"range": ["A", "D"]}, 75], **one}, numbers).why == "not run"
+    assert (
+        parse_claim({"sentence": "s", "above": [{"range": ["A", "B"]}, 1]}).parts[0].terms[0].label == "range of A, B"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,24 @@ def test_a_results_line_is_read_with_the_windows_of_today():
     row = {"curve": [0.5] * 30 + [0.6] * 9 + [0.2], "values": {"G": [0.2, 0.0]}}
     value = preset.values[0]
     assert results.recomputed(preset, row) == {value.name: pytest.approx([0.56, 0.12])}
+
+
+def test_extremes_and_correlations_by_hand():
+    """Three clients, two rounds: means 0.2, 0.5, 0.4 against 3, 1, 2, which is the reversed order."""
+    rows = [(0, 0, 0.1), (0, 1, 0.5), (0, 2, 0.4), (1, 0, 0.3), (1, 1, 0.5), (1, 2, 0.4)]
+    weights = [(round, client, json.dumps(value)) for round, client, value in rows]
+    distances = [(0, 0, 3.0), (0, 1, 1.0), (0, 2, 2.0)]
+
+    def asked(sql, values):
+        return weights if "FROM notes" in sql else distances if values[2] == "label_distance" else rows
+
+    noted = {"note": "weighting.weight", "window": 0}
+    assert measured(asked, Value(take="lowest", **noted)) == [0.1, 0.0]
+    assert measured(asked, Value(take="highest", window=0)) == [0.5, 0.0]
+    assert measured(asked, Value(take="mean", **noted))[0] == pytest.approx((1.0 + 1.2) / 6)
+    against = Value(take="correlation", against="G/train/label_distance", **noted)
+    assert measured(asked, against) == [pytest.approx(-1.0), 0.0]
+    distances[:] = [(0, client, 1.0) for client in range(3)]
+    assert measured(asked, against) is None
+    with pytest.raises(ValueError, match="says what it is against"):
+        Value(take="correlation")

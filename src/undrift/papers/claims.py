@@ -23,22 +23,30 @@ TRENDS = {"rises": "above", "falls": "below"}
 
 @dataclass(frozen=True)
 class Term:
-    """A number of a row. Without a column it is the column that the claim is tested in; several values are summed."""
+    """A number of a row. Without a column it is the column that the claim is tested in; several values are summed. Of several
+    rows it is the range, largest minus smallest. A constant has no row."""
 
-    row: str
+    rows: tuple[str, ...] = ()
     column: str | None = None
     values: tuple[str, ...] = ()  # empty: the part's value
     minus: Term | None = None
+    times: float = 1.0
+    constant: float | None = None
 
     @property
     def names(self) -> list[tuple[str, str | None, tuple[str, ...]]]:
         """Every row, column and value that it names."""
-        return [(self.row, self.column, self.values), *(self.minus.names if self.minus else [])]
+        own = [(row, self.column, self.values) for row in self.rows]
+        return [*own, *(self.minus.names if self.minus else [])]
 
     @property
     def label(self) -> str:
+        if self.constant is not None:
+            return f"{self.constant:g}"
+        name = self.rows[0] if len(self.rows) == 1 else f"range of {', '.join(self.rows)}"
+        times = f"{self.times:g} × " if self.times != 1 else ""
         where = f" in {self.column}" if self.column else ""
-        return f"{self.row}{where}" + (f" − {self.minus.label}" if self.minus else "")
+        return f"{times}{name}{where}" + (f" − {self.minus.label}" if self.minus else "")
 
 
 @dataclass(frozen=True)
@@ -112,17 +120,21 @@ def parse_parts(sentence: str, item: Mapping[str, Any]) -> list[Part]:
     ]  # fmt: skip
 
 
-def parse_term(item: str | Mapping[str, Any]) -> Term:
-    """`"FLIU"`, or `{row = "FLIU", column = "PATH", value = "L1 Acc(L)", minus = "FedAvg"}`; a list of values is summed.
-    What `minus` does not say (column, value) is that of the term."""
+def parse_term(item: str | float | Mapping[str, Any]) -> Term:
+    """`"FLIU"`, a number, or `{row = "FLIU", column = "PATH", value = "L1 Acc(L)", minus = "FedAvg", times = 0.8}`; a list of
+    values is summed, and `range` has a list of rows. What `minus` does not say (column, value) is that of the term."""
     if isinstance(item, str):
-        return Term(item)
+        return Term((item,))
+    if isinstance(item, (int, float)):
+        return Term(constant=float(item))
     values = item.get("value", ())
     own = {"column": item.get("column"), "value": values}
     minus = item.get("minus")
     return Term(
-        item["row"], item.get("column"), (values,) if isinstance(values, str) else tuple(values),
+        tuple(item["range"]) if "range" in item else (item["row"],), item.get("column"),
+        (values,) if isinstance(values, str) else tuple(values),
         None if minus is None else parse_term({**own, **({"row": minus} if isinstance(minus, str) else minus)}),
+        item.get("times", 1.0),
     )  # fmt: skip
 
 
@@ -157,19 +169,25 @@ class Numbers:
 
     def of(self, term: Term, column: str, seed: int, value: str | None) -> float | None:
         """The number of a term; None if a run that it needs is missing."""
-        row = self.rows.get((term.row, term.column or column, seed))
-        if row is None:
+        if term.constant is not None:
+            return term.constant
+        each = [self.sum_of(row, term, column, seed, value) for row in term.rows]
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
             return None
-        total = 0.0
-        for name in term.values or (value or self.first,):
-            found = number(row, name)
-            if found is None:
-                return None
-            total += self.values[name].factor * found
+        total = term.times * (known[0] if len(known) == 1 else max(known) - min(known))
         if term.minus is not None:
             other = self.of(term.minus, column, seed, value)
             return None if other is None else total - other
         return total
+
+    def sum_of(self, name: str, term: Term, column: str, seed: int, value: str | None) -> float | None:
+        """The sum of a term's values in one row."""
+        row = self.rows.get((name, term.column or column, seed))
+        if row is None:
+            return None
+        found = [(self.values[own].factor, number(row, own)) for own in term.values or (value or self.first,)]
+        return None if any(one is None for _, one in found) else sum(factor * (one or 0.0) for factor, one in found)
 
     def differences(self, part: Part, column: str) -> list[float]:
         """First term minus second, one number per seed that has both."""

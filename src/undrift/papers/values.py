@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from undrift.papers.papers import Preset
 
 LEAST = 5  # evaluated rounds in a window
-TAKES = ("mean", "std", "rolling_std", "rounds_until", "clients_until", "clients_below")
+AVERAGES, EXTREMES = ("mean", "std", "rolling_std"), ("lowest", "highest")
+WITH_TARGET = ("rounds_until", "clients_until", "clients_below")
+TAKES = (*AVERAGES, *EXTREMES, "correlation", *WITH_TARGET)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Value:
     `window`: 0 (all), the last share (0.1), or (from, to) as shares of the run. `paper` is the paper's own window in words,
     where ours is another. Of a `take` with a target: `rounds_until` is the number of rounds until the mean reaches it (a run
     that never does counts one more than it has), `clients_until` the mean over clients likewise, and `clients_below` the
-    share of the clients that are below it in the window (1 − ρ_ε)."""
+    share of the clients that are below it in the window (1 − ρ_ε). `lowest` and `highest` are over rounds and clients.
+    `correlation` is Spearman's over clients, of their means over the window, with `against`: STAGE/DATA/METRIC or AXIS.NAME."""
 
     name: str = "G"
     stage: str = "G"
@@ -45,6 +48,7 @@ class Value:
     neighbours: int = 10  # rounds in a rolling deviation
     paper: str | None = None
     note: str = ""
+    against: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.window, list):
@@ -54,8 +58,10 @@ class Value:
             raise ValueError(f"{self.name}: a window is a share of the run, not {self.window}")
         if self.take not in TAKES:
             raise ValueError(f"{self.name}: take must be one of {', '.join(TAKES)}, not {self.take!r}")
-        if (self.target is None) != (self.take not in TAKES[3:]):
-            raise ValueError(f"{self.name}: {', '.join(TAKES[3:])} need a target, the others have none")
+        if (self.target is None) != (self.take not in WITH_TARGET):
+            raise ValueError(f"{self.name}: {', '.join(WITH_TARGET)} need a target, the others have none")
+        if bool(self.against) != (self.take == "correlation"):
+            raise ValueError(f"{self.name}: a correlation says what it is against, the others do not")
 
     @property
     def span(self) -> tuple[float, float]:
@@ -68,7 +74,7 @@ class Value:
     def is_curve(self) -> bool:
         """Whether the curve that results files keep is enough to compute it."""
         kept = (self.stage, self.data, self.metric, self.note) == ("G", "global", "accuracy", "")
-        return kept and not self.take.startswith("clients")
+        return kept and not self.take.startswith("clients") and self.take != "correlation"
 
     def rounds(self, count: int) -> slice:
         """The window in a run of so many evaluated rounds; at least five of them, or all."""
@@ -82,17 +88,19 @@ class Value:
         start, end = self.span
         window = self.rounds(count)
         width = window.stop - window.start
-        return width if width > max(1, round(count * (end - start))) and self.take in TAKES[:3] else None
+        return width if width > max(1, round(count * (end - start))) and self.take in AVERAGES else None
 
 
 def measured(query: views.Query, value: Value) -> list[float] | None:
     """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
-    if value.note:
-        curve = views.noted(query, value.note)
-    else:
-        curve = views.curve(query, value.stage, value.data, value.metric)
+    curve = curve_named(query, value.note or f"{value.stage}/{value.data}/{value.metric}")
     if not len(curve):
         return None
+    if value.take == "correlation":
+        return correlation(curve, curve_named(query, value.against), value)
+    if value.take in EXTREMES:
+        window = curve.values[value.rounds(len(curve))]
+        return [float(np.nanmin(window) if value.take == "lowest" else np.nanmax(window)), 0.0]
     if value.take == "clients_until":
         return [clients_until(curve, float(value.target or 0)), 0.0]
     if value.take == "clients_below":
@@ -124,6 +132,8 @@ def of_curve(
     if value.take == "rolling_std":
         rolling = views.rolling_std(window, value.neighbours)
         return [float(rolling.mean()), float(rolling.std())] if len(rolling) else None
+    if value.take in EXTREMES:
+        return [float(window.min() if value.take == "lowest" else window.max()), 0.0]
     mean, std = float(window.mean()), float(window.std())
     return [mean, std] if value.take == "mean" else [std, 0.0]
 
@@ -134,3 +144,24 @@ def clients_until(curve: views.Curve, target: float) -> float:
     columns = [column for column in curve.values.T if not np.isnan(column).all()]
     each = [views.rounds_until(curve.rounds.tolist(), column, target) for column in columns]
     return float(np.mean([last if rounds is None else rounds for rounds in each])) if each else math.nan
+
+
+def curve_named(query: views.Query, name: str) -> views.Curve:
+    """A metric by STAGE/DATA/METRIC, or a note by AXIS.NAME."""
+    return views.curve(query, *name.split("/")) if "/" in name else views.noted(query, name)
+
+
+def correlation(one: views.Curve, other: views.Curve, value: Value) -> list[float] | None:
+    """Spearman's rank correlation over the clients that both have; None where one of the two is the same for all."""
+    from scipy.stats import spearmanr
+
+    means = []
+    for curve in (one, other):
+        window = curve.values[value.rounds(len(curve))]
+        known = [(client, column[~np.isnan(column)]) for client, column in zip(curve.clients, window.T)]
+        means.append({client: own.mean() for client, own in known if client is not None and len(own)})
+    both = sorted(means[0].keys() & means[1].keys())
+    x, y = ([own[client] for client in both] for own in means)
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return None
+    return [float(spearmanr(x, y).statistic), 0.0]
