@@ -1,0 +1,58 @@
+"""How well a small classifier tells clients apart by their inputs, given the class.
+
+For every class a ridge classifier learns from the inputs which client a sample comes from, cross-validated. For every pair
+of clients its scores rank the samples of the two. The measure is 2·AUC − 1, averaged over pairs and classes: 0 if the inputs
+say nothing about the client, 1 if they always tell it. The shares of the classes have no say in it. Samples that their
+neighbours call otherwise are left out: a wrong label would be a sample of another class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+LEAST = 5  # samples of a class that a client must have to be compared
+CLIENTS = 20  # at most, with the most samples
+DIMENSIONS = 15
+FOLDS = 5
+
+
+def feature_skew(points: np.ndarray, labels: np.ndarray, client: np.ndarray) -> float | None:
+    """None where no class has two clients with enough samples."""
+    largest = np.argsort(-np.bincount(client), kind="stable")[:CLIENTS]
+    inputs = points[:, :DIMENSIONS]
+    spread = inputs.std(0)
+    inputs = inputs / np.where(spread > 0, spread, 1)
+    total = weight = 0.0
+    for one in np.unique(labels):
+        rows = np.flatnonzero((labels == one) & np.isin(client, largest))
+        clients, counts = np.unique(client[rows], return_counts=True)
+        rows = rows[np.isin(client[rows], clients[counts >= LEAST])]
+        clients, place = np.unique(client[rows], return_inverse=True)
+        if len(clients) < 2:
+            continue
+        for auc, size in pairs(scores(inputs[rows], place), place):
+            total, weight = total + size * auc, weight + size
+    return max(0.0, 2 * total / weight - 1) if weight else None
+
+
+def scores(inputs: np.ndarray, client: np.ndarray) -> np.ndarray:
+    """[samples, clients]: how much each sample looks like one of a client, said by a classifier that has not seen it."""
+    from sklearn.linear_model import RidgeClassifier
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = StratifiedKFold(min(FOLDS, int(np.bincount(client).min())), shuffle=True, random_state=0)
+    probe = RidgeClassifier(alpha=10.0, class_weight="balanced")
+    found: np.ndarray = cross_val_predict(probe, inputs, client, cv=folds, method="decision_function")
+    return np.stack([-found, found], axis=1) if found.ndim == 1 else found
+
+
+def pairs(found: np.ndarray, client: np.ndarray) -> list[tuple[float, float]]:
+    """(AUC, weight) of every pair of clients."""
+    out = []
+    for one in range(found.shape[1]):
+        for other in range(one):
+            lean = found[:, one] - found[:, other]
+            mine, theirs = lean[client == one], lean[client == other]
+            auc = (mine[:, None] > theirs).mean() + 0.5 * (mine[:, None] == theirs).mean()
+            out.append((float(auc), len(mine) * len(theirs) / (len(mine) + len(theirs))))
+    return out
