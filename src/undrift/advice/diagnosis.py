@@ -186,16 +186,23 @@ def label_noise(found: wrong_labels.WrongLabels, federation: Federation) -> Find
             "label_noise", found.share, f"wrong labels about {100 * found.share:.1f} %, which may be none", "no remedy",
             details=details,
         )  # fmt: skip
-    ordered = sorted(found.by_client, key=lambda one: -found.by_client[one])
-    worst = [one for one in ordered if found.by_client[one] > max(2 * found.share, 0.5)]
-    some = ", ".join(f"{federation.client_name(one)} {percent(found.by_client[one])}" for one in worst[:5])
+    worst = gathered(found, federation)
+    some = ", ".join(f"{federation.client_name(one)} ({percent(found.by_client[one])})" for one in worst[:5])
     where = f", gathered at {some}{', …' * (len(worst) > 5)}" if worst else ", at all clients alike"
-    if not worst and found.by_client[ordered[0]] - found.by_client[ordered[-1]] > 0.3:
-        where = f", most at {federation.client_name(ordered[0])} ({percent(found.by_client[ordered[0]])})"
+    details["gathered"] = bool(worst)
     return Finding(
         "label_noise", found.share, f"wrong labels about {percent(found.share)}{where}",
         "weights that fall with the loss, or sample weights", "wrong labels", details,
     )  # fmt: skip
+
+
+def gathered(found: wrong_labels.WrongLabels, federation: Federation) -> list[int]:
+    """The clients with far more wrong labels than the mean, the worst first; none unless they have most of all wrong labels."""
+    assert found.share is not None
+    wrong = {one: share * int(federation.sizes[one]) for one, share in found.by_client.items()}
+    worst = [one for one, share in found.by_client.items() if share > max(0.5, found.share + 0.3)]
+    most = sum(wrong[one] for one in worst) > sum(wrong.values()) / 2
+    return sorted(worst, key=lambda one: -found.by_client[one]) if most else []
 
 
 def percent(share: float) -> str:
