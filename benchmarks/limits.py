@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from undrift.store.record import Record
+
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "limits.json", HERE.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- limits: begin -->", "<!-- limits: end -->"
@@ -101,9 +103,13 @@ def copies(folder: str, count: int) -> list[str]:
         base = Path(folder, "base", names[number % 10])
         place = Path(folder, "many", f"{base.name}-{number // 10}")
         place.mkdir(parents=True)
-        shutil.copy(base / "run.sqlite", place)
+        for name in ("run.sqlite", "model.safetensors"):
+            shutil.copy(base / name, place)
         text = re.sub(r"(?m)^lr = .*$", f"lr = {0.001 * (1 + number // 10):g}", (base / "run.toml").read_text())
         (place / "run.toml").write_text(text)
+        record = Record(place / "run.sqlite")
+        record.keep_text("run.toml", text)
+        record.close()
         made.append(f"many/{place.name}")
     return made
 

@@ -16,6 +16,8 @@ from undrift import testing
 from undrift.contract.parts import Combine, Weighting
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.modules import module_copy
+from undrift.experiment.objects import objects
+from undrift.experiment.options import OBJECTS
 
 QUICK = {"rounds": 1, "epochs": 1, "out": False, "engine": "inline"}
 
@@ -28,6 +30,26 @@ def digits():
 @pytest.fixture(scope="module")
 def result(digits):
     return ud.run("fedavg", digits, **QUICK)
+
+
+def test_every_option_that_takes_objects_says_which():
+    assert set(OBJECTS) <= set(objects())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("standardise", [None], r"--standardise must be a text, not \[None\]"),
+        ("target", -1, "--target must be a text, not -1"),
+        ("client_column", np.int64(3), "--client-column must be a text, not 3"),
+        ("method", "\udcff", r"--method must be a text in UTF-8, not '\\udcff'"),
+        ("lockstep", "os:environ", r"--lockstep must be auto, on, off or on\(bytes=…\), not 'os:environ'"),
+        ("diagnose", "os:environ", "--diagnose must name diagnostics, and 'os:environ' gives a _Environ"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(option, value, sentence):
+    with pytest.raises(BadRequest, match=sentence):
+        ud.run(**{"data": "digits", "clients": 4, "model": "logistic", **QUICK, option: value})
 
 
 @pytest.mark.parametrize("run", [None, 3, []])

@@ -26,7 +26,7 @@ REFUSED = {
         "berlin's labels are cat, dog, the deployment's 0, 1, 2"),
     "another shape": (
         "LABELS = [str(c) for c in range(10)]\ndef load():\n    import numpy as np\n    return np.zeros((4, 9, 9)), np.arange(4)",
-        "berlin has samples of shape (1, 9, 9), the deployment's model takes (1, 8, 8)"),
+        "berlin has samples of shape (1, 9, 9), the deployment's model takes (1, 8, 8); give such samples, or make a deployment for these"),
     "no sample": (
         "LABELS = [str(c) for c in range(10)]\ndef load():\n    import numpy as np\n    return np.zeros((0, 8, 8)), np.arange(0)",
         "berlin has no sample"),

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,8 +91,8 @@ def judged(work: Callable[[], Outcome]) -> Outcome:
     return Outcome(found.kind, found.detail, time.monotonic() - began)
 
 
-def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8") -> Outcome:
-    """A command line: its exit code, and the one line on stderr if it is refused."""
+def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8", also: Sequence[str] = ()) -> Outcome:
+    """A command line: its exit code, and the one line on stderr if it is refused. `also`: what it may name instead."""
     raw = io.BytesIO(), io.BytesIO()
     streams = [io.TextIOWrapper(buffer, encoding=encoding, write_through=True) for buffer in raw]
 
@@ -110,7 +110,7 @@ def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8") ->
             found = refusal(said)
             return (
                 found
-                if found.fault or names_one(arguments, said)
+                if found.fault or names_one([*arguments, *also], said)
                 else Outcome("sentence", f"names nothing: {said[:LONGEST]}")
             )
         return Outcome("worked" if code == 0 else "failed", said.strip().splitlines()[-1] if said.strip() else "")
@@ -138,7 +138,15 @@ def names_one(arguments: list[str], said: str) -> bool:
     if "?" in said or "missing" in said or "empty" in said:  # the terminal has no such character, or nothing was given
         return True
     pieces = {
-        piece for word in arguments for piece in (word, word[:12], *re.findall(r"[\w.-]+", word)) if piece.strip()
+        piece
+        for word in arguments
+        for piece in (
+            word if word.strip() else repr(word),
+            word[:12],
+            os.path.expanduser(word),
+            *re.findall(r"[\w.-]+", word),
+        )
+        if piece.strip()
     }
     return not pieces or any(piece in said or piece.encode("unicode_escape").decode() in said for piece in pieces)
 

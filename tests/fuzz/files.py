@@ -105,7 +105,8 @@ def file_case(draw: random.Random, material: Material, place: Path) -> tuple[str
     if kind == "site":
         return what, call_case(lambda: (ud.load("site").model, ud.load("site").personal()), place)
     words = draw.choice(commands)
-    return f"{words} with {what}", command_case(list(words), place)
+    line = changed_line(before, path.read_bytes())
+    return f"{words} with {what}", command_case(list(words), place, also=[line.decode(errors="replace")])
 
 
 COMMANDS: dict[str, Callable[[random.Random], tuple[str, list[tuple[str, ...]]]]] = {
@@ -170,6 +171,11 @@ def same_table(path: Path, before: bytes) -> bool:
         return tomllib.loads(path.read_text()) == tomllib.loads(before.decode())
     except (ValueError, RecursionError):
         return False
+
+
+def changed_line(before: bytes, after: bytes) -> bytes:
+    """The first line that is another one."""
+    return next((b for a, b in zip(before.splitlines(), after.splitlines()) if a != b), b"")
 
 
 def difference(before: bytes, after: bytes) -> str:

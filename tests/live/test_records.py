@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from undrift.core.headline import ACCURACY
 from undrift.live.index import Index
 from undrift.live.locks import holders, tried
-from undrift.live.records import opened, read_run
+from undrift.live.records import read_run
+from undrift.store.record import Record, headline_of, reading
 
 spec = importlib.util.spec_from_file_location("made", Path(__file__).with_name("made.py"))
 assert spec
@@ -92,7 +94,7 @@ def test_reading_changes_no_file(tmp_path):
     before = snapshot(tmp_path)
     index = Index([tmp_path])
     index.poll()
-    with opened(tmp_path / "a") as query:
+    with reading(tmp_path / "a") as query:
         assert query("SELECT COUNT(*) FROM rounds") == [(10,)]
     assert snapshot(tmp_path) == before
 
@@ -217,3 +219,23 @@ def test_a_poll_of_runs_that_did_not_change_reads_no_record(tmp_path, monkeypatc
     os.utime(tmp_path / "3" / "run.sqlite")
     index.poll()
     assert [key for key, *_ in asked] == ["3"]
+
+
+def test_the_headline_is_found_without_reading_the_notes_of_later_rounds(tmp_path):
+    """A list of a thousand runs asks each for it, and a long run has a hundred thousand notes."""
+    steps = {}
+    for rounds in (10, 200):
+        record = Record(tmp_path / f"{rounds}.sqlite")
+        for round in range(rounds):
+            notes = [(round, client, "size", "weight", "0.1") for client in range(20)]
+            record.commit_round(round, 1.0, 0.1, [0], [], notes, [])
+        assert headline_of(record.all) == ACCURACY
+        steps[rounds] = 0
+
+        def count(rounds=rounds):
+            steps[rounds] += 1
+
+        record.db.set_progress_handler(count, 1)
+        headline_of(record.all)
+        record.close()
+    assert steps[10] == steps[200]

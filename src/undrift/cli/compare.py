@@ -13,6 +13,7 @@ import typer
 
 from undrift.cli.settings import flag, read, read_one, with_options
 from undrift.core.errors import BadRequest, RunFailed, unknown
+from undrift.core.words import shown
 from undrift.experiment.options import FIELDS, OBJECTS
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def parsed(argument: str) -> MethodEntry:
     try:
         rest = shlex.split(dashes + rest_of_it)
     except ValueError as error:
-        raise BadRequest(f"{argument!r} cannot be read: {error}") from None
+        raise BadRequest(f"{shown(argument)} cannot be read: {error}; correct it, or leave it out") from None
     if not name:
         raise BadRequest("a method is empty; name one, such as fedavg")
     own: dict[str, Any] = {}

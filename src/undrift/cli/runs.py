@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json as json_module
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def listed(file: Path) -> dict[str, Any]:
     from undrift.core.schema import check
     from undrift.experiment.options import Options
     from undrift.store.own_files import refuse_links
-    from undrift.store.record import headline_of, rows_of
+    from undrift.store.record import headline_of, reading
 
     query = (
         "SELECT (SELECT COUNT(*) FROM rounds), (SELECT value FROM metrics WHERE stage='G' AND data='global' "
@@ -74,8 +73,9 @@ def listed(file: Path) -> dict[str, Any]:
     if missing := [key for key in ("method", "data", "rounds") if key not in written]:
         raise BadRequest(f"{file} has no key {missing[0]}")
     options = check(Options, {key: written[key] for key in ("method", "data", "rounds")}, str(file))
-    headline = headline_of(functools.partial(rows_of, file.parent))
-    ((done, value),) = rows_of(file.parent, query, (headline.name,))
+    with reading(file.parent) as rows:
+        headline = headline_of(rows)
+        ((done, value),) = rows(query, (headline.name,))
     return {
         "run": str(file.parent), "method": options["method"], "data": options["data"], "rounds": done,
         "of": options["rounds"], "accuracy": value if headline.name == "accuracy" else None,

@@ -60,7 +60,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadRequest(f"there is no file {path}") from None
+        raise BadRequest(f"there is no file {path}; give the path of one") from None
     except IsADirectoryError:
         raise BadRequest(f"{path} is a folder; give the file in it") from None
     except UnicodeDecodeError as error:

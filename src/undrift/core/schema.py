@@ -53,11 +53,12 @@ Texts = Annotated[Any, InFile(Name | list[Name])]  # or a list of them
 # ---- checking ----------------------------------------------------------------------------------------------------
 
 
-def hints_of(kind: Any, in_file: bool = True) -> dict[str, Any]:
+@functools.lru_cache(256)
+def hints_of(kind: Any, in_file: bool = True) -> Mapping[str, Any]:
     """The types of a dataclass's fields by name. With `in_file`, of what a file can hold."""
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
-    return {name: file_type(hints[name]) if in_file else hints[name] for name in names}
+    return types.MappingProxyType({name: file_type(hints[name]) if in_file else hints[name] for name in names})
 
 
 def file_type(hint: Any) -> Any:
@@ -123,7 +124,7 @@ def checked(hint: Any, name: str, value: Any) -> Any:
 
 
 def refusal(
-    error: Mapping[str, Any], hints: dict[str, Any], table: Mapping[str, Any], where: str, flags: bool
+    error: Mapping[str, Any], hints: Mapping[str, Any], table: Mapping[str, Any], where: str, flags: bool
 ) -> BadRequest:
     """Our sentence for the first of pydantic's errors."""
     path, hint, value = located(error["loc"], hints, table)
@@ -145,7 +146,7 @@ def refusal(
     return BadRequest(f"{before}{shown_name} must be {must}, not {shown(value)}{hint_text}")
 
 
-def located(loc: Sequence[Any], hints: dict[str, Any], table: Any) -> tuple[list[Any], Any, Any]:
+def located(loc: Sequence[Any], hints: Mapping[str, Any], table: Any) -> tuple[list[Any], Any, Any]:
     """(path, type, value) of an error. Its path ends where pydantic's goes on into the members of a union."""
     path: list[Any] = []
     hint: Any = hints
@@ -153,7 +154,7 @@ def located(loc: Sequence[Any], hints: dict[str, Any], table: Any) -> tuple[list
     for step in loc:
         inside = without_extras(hint)
         origin = typing.get_origin(inside) or inside
-        if isinstance(inside, dict) and step in inside:
+        if isinstance(inside, Mapping) and step in inside:
             hint = inside[step]
         elif isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
             hint = (*typing.get_args(inside), Any, Any)[1]

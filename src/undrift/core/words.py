@@ -49,6 +49,19 @@ def clipped(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a file can hold the text. What is typed in another encoding has bytes that stand for no character.
+
+    >>> is_unicode("ρ"), is_unicode(b"\\xff".decode(errors="surrogateescape"))
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def clock(seconds: float) -> str:
     """A duration as text.
 

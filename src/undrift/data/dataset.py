@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undrift.core.errors import LABELS, BadRequest
+from undrift.core.words import shown
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +147,7 @@ def with_constants(source: DataSet, given: Any) -> DataSet:
         each = f"one number, or {channels} of them" if channels > 1 else "one number"
         raise BadRequest(
             f"standardise must be mean/deviation, each {each} joined by commas and deviations above 0, as in 0.13/0.31, not "
-            f"{given!r}"
+            f"{shown(given)}"
         )
     wide = (tuple(half * channels if len(half) == 1 else half) for half in (means, deviations))
     return replace(source, mean=next(wide), std=next(wide))

@@ -14,6 +14,7 @@ import ssl
 from typing import Any
 
 from undrift.core.errors import BadRequest
+from undrift.core.words import shown
 
 SUPERLINK = "127.0.0.1:9092"  # where the SuperLink listens: the operator's side
 ADDRESS = "127.0.0.1:9443"  # where the proxy listens: the sites' side, in a trial on one machine
@@ -30,10 +31,10 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The two halves of HOST:PORT; an IPv6 address stands in brackets."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 65536:
-        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}; give both")
+        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {shown(address)}; give both")
     host = host.removeprefix("[").removesuffix("]")
     if not all(c.isalnum() or c in "-.:" for c in host):
-        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {address!r}; give both")
+        raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {shown(address)}; give both")
     return host, int(port)
 
 

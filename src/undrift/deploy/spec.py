@@ -271,7 +271,11 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str] | No
     own = from_clients([(x, y, x_test, y_test)], NAME, spec.test_share, spec.labels, 0, 0.0, who=[site], task=task)
     first = 1 if isinstance(own.x, Ragged) else 0  # sequences may have any length
     if own.shape[first:] != spec.shape[first:]:
-        raise Refused("shape", f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}")
+        raise Refused(
+            "shape",
+            f"{site} has samples of shape {own.shape}, the deployment's model takes {spec.shape}; give such samples, or make a "
+            "deployment for these",
+        )
     sizes = [len(own.y) if other == number else 0 for other in range(len(spec.sites))]
     clients = RemoteClients(sizes, number, len(own.y))
     slices = RemoteClients([0] * len(sizes), number, len(own.test_y))

@@ -12,6 +12,7 @@ from torch import nn
 from undrift.core.architecture import architecture
 from undrift.core.errors import BadRequest
 from undrift.core.references import reason
+from undrift.core.words import clipped
 from undrift.experiment.options import Options
 from undrift.federation import images
 from undrift.federation.federation import Federation
@@ -60,7 +61,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except FileNotFoundError:
-        raise BadRequest(f"there is no file {path}; --init takes a .safetensors file") from None
+        raise BadRequest(f"there is no file {clipped(str(path), 200)}; --init takes a .safetensors file") from None
     except Exception as error:
         raise BadRequest(
             f"{path} is not a safetensors file: {error}; save the state dict with safetensors.torch.save_file"

@@ -19,6 +19,10 @@ def find_folder(run: str | Path) -> Path:
     """The folder for a path, a name inside `runs`, or the path of a run.toml or run.sqlite. It may not exist."""
     if not isinstance(run, (str, os.PathLike)):
         raise BadRequest(f"a run is the path of its folder, or its name inside runs, not {run!r}")
+    if not str(run).strip():
+        raise BadRequest(
+            f"{str(run)!r} is not a run: a run is the path of its folder, or its name; `undrift runs` lists them"
+        )
     folder = Path(run)
     if folder.name in ("run.toml", "run.sqlite"):
         folder = folder.parent

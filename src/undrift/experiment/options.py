@@ -24,6 +24,7 @@ from undrift.core.schema import (
     hints_of,
 )
 from undrift.core.schema import setting as option
+from undrift.core.words import is_unicode, shown
 
 Accuracy = Annotated[float, Ge(0), Le(1)]
 
@@ -34,8 +35,8 @@ class Options:
 
     method: Text = option("fedavg", "method: names joined by +, the weighting after @ (flood+scaffold@bound)")
     data: Text = option("digits", "name of a data set, a .npz or .csv file, or a folder of images")
-    target: Text | None = option(None, "column of a .csv that is predicted; several are joined by commas")
-    client_column: Text | None = option(None, "column of a .csv that names the client of every row")
+    target: Name | None = option(None, "column of a .csv that is predicted; several are joined by commas")
+    client_column: Name | None = option(None, "column of a .csv that names the client of every row")
     partition: Text | None = option(
         None,
         "how the samples are split between clients [dirichlet(0.3); natural with --client-column; without classes natural if "
@@ -55,7 +56,7 @@ class Options:
     validation: Share = option(0.0, "share of each client's training data held out for validation")
     proxy: Share = option(0.0, "share of the training data given to the server as its proxy set")
     unseen: Share = option(0.0, "share of clients that never train and are evaluated as new clients")
-    standardise: Text | None = option(
+    standardise: Name | None = option(
         None, "constants for the inputs instead of the data set's: mean/deviation, each one number or one per channel, "
         "as in 0.49,0.48,0.45/0.20,0.20,0.20"
     )  # fmt: skip
@@ -159,6 +160,8 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, str) and not value:
                 raise BadRequest(f"--{name.replace('_', '-')} is empty; give a value, or leave it out")
+            if isinstance(value, str) and not is_unicode(value):  # run.toml could not hold it
+                raise BadRequest(f"--{name.replace('_', '-')} must be a text in UTF-8, not {shown(value)}")
             if value is not None and not isinstance(value, str):
                 from undrift.experiment.objects import check_object
 

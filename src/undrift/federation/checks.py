@@ -103,7 +103,9 @@ def deal(rule: Any, labels: np.ndarray, clients: int, stream: np.random.Generato
     except BadRequest:
         raise
     except Exception as error:
-        raise BadRequest(f"the partition {name} failed: {raised(error)}") from error
+        raise BadRequest(
+            f"the partition {name} failed: {raised(error)}; it must take (labels, clients, stream, groups)"
+        ) from error
     if isinstance(dealt, tuple):
         dealt = list(dealt)
     lazy = not isinstance(dealt, list) and all(hasattr(dealt, hook) for hook in ("__len__", "__getitem__", "sizes"))

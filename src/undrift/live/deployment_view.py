@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 from undrift.core.errors import BadRequest
 from undrift.core.words import clock
 from undrift.deploy import monitor, status
-from undrift.live.records import STATES, Query, RunRow, opened
+from undrift.live.records import STATES, Query, RunRow
 from undrift.report import page, plots
 from undrift.report.page import Table
-from undrift.store.record import UNREADABLE
+from undrift.store.record import reading
 
 EVENTS = 60
 SIGNS = {"answered": "✓", "awaited": "…", "late": "■", "refused": "✗", "absent": "○", "left out": "✗"}
@@ -37,13 +36,13 @@ def sections(row: RunRow, quick: bool = False) -> list[page.Section]:
         training = [str(site) for site in table.get("sites", [])]
         names = [*training, *(str(site) for site in table.get("evaluate_only") or [])]
         awaited = monitor.awaited_now(row.path)
-        with opened(row.path) as query:
+        with reading(row.path) as query:
             first: list[page.Section] = [
                 ("facts", ("html", facts(row, table, awaited, len(training)))),
                 ("sites", sites_table(row, query, names, training, awaited), "Sites"),
             ]
             return first if quick else [*first, *rest(row, query, names)]
-    except (OSError, sqlite3.Error, *UNREADABLE, BadRequest) as error:
+    except (OSError, BadRequest) as error:
         return [("about", f"The record cannot be read now: {error}.")]
 
 

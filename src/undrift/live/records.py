@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shlex
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from undrift.core.headline import ACCURACY, Headline
 from undrift.core.schema import check
 from undrift.experiment.options import Options
 from undrift.store.own_files import refuse_links
-from undrift.store.record import UNREADABLE, headline_of, read_only_connection
+from undrift.store.record import headline_of, reading
 
 STATES = {"running": "▶", "finished": "✓", "stopped": "■", "failed": "✗", "starting": "…", "broken": "!"}
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -94,19 +92,6 @@ class RunRow:
         return f"undrift resume {shlex.quote(str(self.path))}" if self.state in ("stopped", "failed") else ""
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Query]:
-    """Queries on the record of a run, read-only. The connection is short: one that stays open would keep SQLite's log in
-    the folder after the run has ended."""
-    with contextlib.closing(read_only_connection(path / "run.sqlite")) as db:
-        db.execute("PRAGMA query_only=1")
-
-        def query(text: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-            return db.execute(text, values).fetchall()
-
-        yield query
-
-
 @functools.lru_cache(1024)
 def table_of(path: Path, changed: int) -> dict[str, Any]:
     """A run.toml whose needed values are of their types. `changed`: when it was written; another time reads it again."""
@@ -135,9 +120,9 @@ def read_run(key: str, path: Path, running: bool) -> RunRow:
             return replace(
                 known, state=known.state if running else "broken", why="it has no run.sqlite: it is half-written"
             )
-        with opened(path) as query:
+        with reading(path) as query:
             return with_progress(known, query, running)
-    except (BadRequest, OSError, sqlite3.Error, *UNREADABLE, TypeError, ValueError) as error:
+    except (BadRequest, OSError, TypeError, ValueError) as error:
         return RunRow(key, path, "broken", str(error))
 
 

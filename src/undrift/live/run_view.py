@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import shlex
-import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,11 @@ from undrift.core.words import clock
 from undrift.experiment.options import FIELDS
 from undrift.experiment.summary import privacy
 from undrift.experiment.tables import as_text
-from undrift.live.records import STATES, Query, RunRow, opened
+from undrift.live.records import STATES, Query, RunRow
 from undrift.live.runs_view import curve
 from undrift.report import page, plots, run_page
 from undrift.report.traces import traces
-from undrift.store.record import UNREADABLE, client_names
+from undrift.store.record import client_names, reading
 
 EVENTS = 50
 
@@ -35,10 +34,10 @@ def sections(row: RunRow, number: int, quick: bool = False) -> list[page.Section
     if row.state == "broken":
         return [("about", f"This folder cannot be shown: {row.why}.")]
     try:
-        with opened(row.path) as query:
+        with reading(row.path) as query:
             first = opening(row, number, query)
             return first if quick else [*first, *everything(row, query)]
-    except (OSError, sqlite3.Error, *UNREADABLE, BadRequest) as error:
+    except (OSError, BadRequest) as error:
         return [("about", f"The record cannot be read now: {error}.")]
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import html
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from undrift.core.errors import BadRequest
 from undrift.core.words import clock
 from undrift.live.index import Index, Study
-from undrift.live.records import STATES, Query, RunRow, opened
+from undrift.live.records import STATES, Query, RunRow
 from undrift.report import page, plots
 from undrift.report.page import Table
-from undrift.store.record import UNREADABLE
+from undrift.store.record import reading
 
 AXES = {"rounds": "round", "seconds": "seconds of the rounds", "bytes": "bytes sent and received"}
 DRAWN, DRAWN_FIRST = 40, 8  # curves at most; curves if none are selected
@@ -179,13 +179,13 @@ def kept_curve(index: Index, row: RunRow, x: str) -> tuple[list[float], list[flo
 def curve(row: RunRow, x: str = "rounds") -> tuple[list[float], list[float]]:
     """The headline metric of a run over rounds, seconds or bytes. Empty where the record has none."""
     try:
-        with opened(row.path) as query:
+        with reading(row.path) as query:
             found = query(
                 "SELECT round, AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? GROUP BY round ORDER BY round",
                 (row.headline.stage, row.headline.data, row.headline.metric),
             )
             along = axis_values(query, x)
-    except (OSError, sqlite3.Error, *UNREADABLE):
+    except (OSError, BadRequest):
         return [], []
     pairs = [(along.get(round), value) for round, value in found if value is not None]
     known = [(float(place), float(value)) for place, value in pairs if place is not None]

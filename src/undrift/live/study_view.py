@@ -13,10 +13,11 @@ from typing import Any
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.files import read_toml
 from undrift.live.index import Index, Study
-from undrift.live.records import STATES, RunRow, opened
+from undrift.live.records import STATES, RunRow
 from undrift.live.runs_view import link, study_state
 from undrift.report import page, plots
 from undrift.report.page import Table
+from undrift.store.record import reading
 from undrift.study.comparison import Comparison, read_comparison, safe
 from undrift.study.conclusion import Conclusion, by_rank
 from undrift.study.standings import Row, results_table
@@ -34,7 +35,7 @@ class Line:
     path: Path
 
     def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        with opened(self.path) as ask:
+        with reading(self.path) as ask:
             return ask(query, values)
 
 

@@ -12,6 +12,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 ROUND_TABLES = ("rounds", "metrics", "notes", "events", "times")  # of each, a row's first column is its round
@@ -41,7 +42,7 @@ def real(value: Any) -> float | None:
 
 def add(db: sqlite3.Connection, name: str, rows: Sequence[Row]) -> None:
     """Continue the checksums of the rounds of these rows, which are inserted in this order."""
-    for round, group in groupby(rows, key=lambda row: row[0]):
+    for round, group in groupby(rows, key=itemgetter(0)):
         several = list(group)
         found = db.execute("SELECT crc32 FROM checksums WHERE round = ? AND name = ?", (round, name)).fetchone()
         db.execute(ADD, (round, name, len(several), crc(several, found[0] if found else 0)))
@@ -78,8 +79,8 @@ def add_all(db: sqlite3.Connection) -> None:
 def found_in(db: sqlite3.Connection, name: str) -> dict[tuple[int, str], tuple[int, int]]:
     """(rows, CRC-32) of a table's rows, by (round, name)."""
     found: dict[tuple[int, str], tuple[int, int]] = {}
-    rows = db.execute(f"SELECT * FROM {name} ORDER BY rowid")
-    for round, group in groupby(rows, key=lambda row: WHOLE if name in WHOLE_TABLES else row[0]):
+    rows = db.execute(f"SELECT * FROM {name} ORDER BY rowid").fetchall()
+    for round, group in [(WHOLE, rows)] if name in WHOLE_TABLES and rows else groupby(rows, key=itemgetter(0)):
         several = list(group)
         count, before = found.get((round, name), (0, 0))
         found[round, name] = count + len(several), crc(several, before)

@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ HISTORY = (
 )  # these stay when their round is computed again
 # What reading a damaged record can raise. SQLite puts names from the file into its messages, which need not be UTF-8.
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+# The note is of round 0. The rows of later rounds, which may be many, are not looked at.
+HEADLINE = (
+    "SELECT value FROM notes WHERE part = 'task' AND name = 'headline' AND rowid < "
+    "COALESCE((SELECT rowid FROM notes WHERE round > 0 ORDER BY rowid LIMIT 1), 9223372036854775807) LIMIT 1"
+)
 Metric = tuple[int, int | None, str, str, str, float]  # round, client, stage, data, metric, value
 Note = tuple[int, int | None, str, str, str]  # round, client, part, name, JSON
 Event = tuple[int, int | None, str, str]  # round, client, kind, detail
@@ -235,21 +240,29 @@ def client_names(query: Callable[..., list[tuple[Any, ...]]]) -> ClientNames:
     return ClientNames(query("SELECT client, name FROM clients ORDER BY client"))
 
 
-def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The rows of a query on a run's record, read-only. It may be called while the run is going on."""
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    """Queries on a run's record, read-only, through one connection. The run may be going on. Keep it short: a connection
+    that stays open would keep SQLite's log in the folder after the run has ended."""
     path = folder / "run.sqlite"
     if not path.exists():
         raise BadRequest(f"{folder} is not a run: it has no run.sqlite")
     try:
         with contextlib.closing(read_only_connection(path)) as db:
-            return db.execute(query, values).fetchall()
+            yield lambda query, values=(): db.execute(query, values).fetchall()
     except UNREADABLE as error:
         raise BadRequest(f"the record in {path} cannot be read: {error}") from None
 
 
+def rows_of(folder: Path, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The rows of a query on a run's record, read-only. It may be called while the run is going on."""
+    with reading(folder) as rows:
+        return rows(query, values)
+
+
 def headline_of(query: Callable[..., list[tuple[Any, ...]]]) -> Headline:
     """The metric that ranks a run; accuracy where its record says nothing else."""
-    found = query("SELECT value FROM notes WHERE part = 'task' AND name = 'headline' LIMIT 1")
+    found = query(HEADLINE)
     return Headline(**json.loads(found[0][0])) if found else ACCURACY
 
 

@@ -51,7 +51,8 @@ class Conclusion:
         if not self.methods:
             return []
         first = self.methods[0]
-        return [m for m in self.methods[1:] if m not in self.ahead(first) and (first, m) not in self.equal]
+        decided = {*self.ahead(first), *(other for one, other in self.equal if one == first)}
+        return [method for method in self.methods[1:] if method not in decided]
 
     @property
     def clear(self) -> bool:
@@ -104,7 +105,8 @@ class Conclusion:
         equal = [f"{a} and {b}" for a, b in self.equal]
         if equal:
             parts.append(f"The same numbers at every seed: {'; '.join(equal)}.")
-        open_pairs = [p for p, v in self.pairs.items() if v.outcome == "open" and p not in self.equal]
+        same = set(self.equal)
+        open_pairs = [p for p, v in self.pairs.items() if v.outcome == "open" and p not in same]
         if not open_pairs:
             return " ".join(parts)
         first, rivals = self.methods[0], self.rivals

@@ -66,20 +66,22 @@ class Question:
     @property
     def p(self) -> float:
         """The smallest level at which the interval gives a verdict; 1 for one seed."""
+        if self.seeds < 2:
+            return 1.0
         from scipy.special import stdtr  # scipy.stats takes a second and 50 MB to import
 
         distance = abs(abs(self.mean) - self.within) if self.kind == "near" else abs(self.mean)
-        if self.seeds < 2 or not distance:
+        if not distance:
             return 1.0
         error = self.standard_error
         return 2 * float(stdtr(self.seeds - 1, -distance / error)) if error > 0 else 0.0
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Student's interval at the level 1 − α; infinite for one seed."""
-        from scipy.special import stdtrit
-
         if self.seeds < 2 or alpha <= 0:
             return -math.inf, math.inf
+        from scipy.special import stdtrit
+
         half = float(stdtrit(self.seeds - 1, 1 - alpha / 2)) * self.standard_error
         return self.mean - half, self.mean + half
 

@@ -30,7 +30,7 @@ def read(given: Any) -> Task:
     task = text.build("task", given, TASKS) if isinstance(given, str) else given
     if not isinstance(task, Task):
         raise BadRequest(
-            f"a task is a text such as regression(loss=huber), or an object of a class that derives from "
+            f"a task must be a text such as regression(loss=huber), or an object of a class that derives from "
             f"undrift.contract.task.Task, not {shown(given)}"
         )
     return task

@@ -7,6 +7,8 @@ from typing import Any
 
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.references import described
+from undrift.core.words import shown
 from undrift.evaluate.diagnose.base import Diagnostic, Findings, RoundView, ServerWork, counter, observe_round
 from undrift.evaluate.diagnose.bound import Bound
 from undrift.evaluate.diagnose.confusion import Confusion
@@ -38,12 +40,14 @@ def named(given: Any, with_ood: bool = False) -> list[Diagnostic]:
         found = []
     elif isinstance(given, str):
         found = [text.build("diagnostic", call, NAMES) for _, call in text.parse_method(given)]
+        if other := [one for one in found if not all(hasattr(one, name) for name in ("check", "name"))]:
+            raise BadRequest(f"--diagnose must name diagnostics, and {shown(given)} gives {described(other[0])}")
     else:
         several = given if isinstance(given, Sequence) else [given]
         found = [one for each in several for one in (named(each) if isinstance(each, str) else [each])]
     names = [one.name for one in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise BadRequest(f"the diagnostic {twice[0]} is asked for twice")
+        raise BadRequest(f"the diagnostic {twice[0]} is asked for twice; name it once")
     if with_ood and "ood" not in names:
         found.append(Ood())
     return found

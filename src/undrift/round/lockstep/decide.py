@@ -12,6 +12,7 @@ from undrift.contract.parts import Part, defines
 from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.vector import Flat
+from undrift.core.words import shown
 from undrift.round.lockstep.dense import dense_network
 from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, rounded, stacked_network
 
@@ -41,7 +42,9 @@ def read_option(given: str) -> Asked:
         return Asked("on", int(bytes))
 
     words: dict[str, Any] = {"auto": lambda: Asked("auto"), "on": on, "off": lambda: Asked("off")}
-    asked: Asked = text.build("lockstep", given, words)
+    asked = text.build("lockstep", given, words)
+    if not isinstance(asked, Asked):  # of a user's own code, which this option has no use for
+        raise BadRequest(f"--lockstep must be auto, on, off or on(bytes=…), not {shown(given)}")
     return asked
 
 
