@@ -47,6 +47,7 @@ def parameters(model):
         ("resnet18", COLOUR, 10, (), {"stem": "cifar"}, 11_173_962),
         ("resnet20", COLOUR, 10, (), {}, 272_474),
         ("resnet8-thin", COLOUR, 10, (), {}, 78_042),
+        ("resnet8-thin", COLOUR, 10, (), {"width": 8}, 19_954),
         # LEAF's 817,872 (80·8 + 4·256·(8 + 256 + 1) + 4·256·(256 + 256 + 1) + 256·80 + 80) and PyTorch's second biases
         ("lstm", (80,), 80, (), {}, 817_872 + 2 * 4 * 256),
         # FedOpt's network for Shakespeare, with 90 tokens, has 820,522

@@ -18,6 +18,7 @@ from undrift.data.decode import DIGITS, digits_set
 from undrift.data.embedded import embedded
 from undrift.data.entries import ENTRIES, RESEARCH, Entry
 from undrift.data.find import Files, locate, missing
+from undrift.data.options import part_of
 from undrift.data.own import own_csv, own_folder, own_npz, with_moments
 
 NO_FILES = Files((), ())
@@ -76,7 +77,7 @@ COMPOSED: dict[str, Entry] = {
 }  # fmt: skip
 EMBEDDED = ("digits", "diabetes", "breast-cancer", "wine", "shapes")
 MADE = ("diabetes", "breast-cancer", "wine", "shapes", "shakespeare")  # by `_made`
-WITH_OPTIONS = ("shapes", "shakespeare")
+WITH_OPTIONS = ("shapes", "shakespeare", *ENTRIES)
 
 
 def names() -> list[str]:
@@ -92,7 +93,8 @@ def named(data: str) -> text.Call | None:
     call = text.parse(data) if "(" in data else text.Call(word)
     if (call.args or call.options) and word not in WITH_OPTIONS:
         raise BadRequest(
-            f"the data set {word} takes no options, not {data!r}; those that do are {', '.join(WITH_OPTIONS)}"
+            f"the data set {word} takes no options, not {data!r}; those that do are {', '.join(WITH_OPTIONS[:2])}, and "
+            "the sets of images (train, test)"
         )
     return call
 
@@ -117,6 +119,7 @@ def full_path(data: Any) -> Any:
 
 def available(name: str) -> bool:
     """Whether the data set can be loaded without a download."""
+    name = name.partition("(")[0].strip()
     if name == "digits-domains":
         return all(available(source) for _, source, *_ in domains.DIGIT_DOMAINS)
     return name in EMBEDDED or locate(name, about(name).files) is not None
@@ -150,6 +153,9 @@ def load(
         entry = about(call.name)
         if call.name in MADE:
             return _made(call, entry, folder)
+        if call.args or call.options:
+            arrays = text.build("data set", call, {call.name: partial(part_of, call.name, _read(call.name, folder, size))})
+            return assembled(name, arrays, entry.licence, entry.source, entry.note)
         return assembled(name, _read(name, folder, size), entry.licence, entry.source, entry.note)
     if path.suffix == ".npz":
         return own_npz(path, task)
