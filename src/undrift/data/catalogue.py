@@ -154,7 +154,9 @@ def load(
         if call.name in MADE:
             return _made(call, entry, folder)
         if call.args or call.options:
-            arrays = text.build("data set", call, {call.name: partial(part_of, call.name, _read(call.name, folder, size))})
+            arrays = text.build(
+                "data set", call, {call.name: partial(part_of, call.name, _read(call.name, folder, size))}
+            )
             return assembled(name, arrays, entry.licence, entry.source, entry.note)
         return assembled(name, _read(name, folder, size), entry.licence, entry.source, entry.note)
     if path.suffix == ".npz":

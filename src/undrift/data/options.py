@@ -28,7 +28,9 @@ def part_of(data: str, arrays: Arrays, train: int | None = None, test: int | Non
         at_least(data, split, wanted, 1)
         total = len(arrays[f"y_{split}"])
         if wanted > total:
-            raise BadRequest(f"{data} has {total} {split} samples, and {wanted} were asked for; ask for {total} or fewer")
+            raise BadRequest(
+                f"{data} has {total} {split} samples, and {wanted} were asked for; ask for {total} or fewer"
+            )
         rows = np.arange(wanted) * total // wanted
         part |= {key: array[rows] for key, array in arrays.items() if key.endswith(f"_{split}")}
     return part

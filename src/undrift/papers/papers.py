@@ -32,7 +32,12 @@ class TableRow:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     quick: str | None = None  # its method at this scale, where that differs
-    mid: str | None = None
+    mid: str | None = None  # by default that of quick
+
+    def method_at(self, scale: str) -> str:
+        """The method at a scale, before its schedules are shortened."""
+        own = {"quick": self.quick, "mid": self.mid or self.quick}
+        return own.get(scale) or self.method
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def scaled(
     run_rows = by_name("row", preset.rows, rows or less.get("rows", ()))
     run_columns = by_name("column", preset.columns, columns or less.get("columns", ()))
     if scale != "paper":
-        run_rows = tuple(dataclasses.replace(row, method=getattr(row, scale) or row.method) for row in run_rows)
+        run_rows = tuple(dataclasses.replace(row, method=row.method_at(scale)) for row in run_rows)
         own = less.get("of", {})  # a column's options at this scale
         run_columns = tuple(Column(c.name, {**c.options, **own.get(c.name, {})}) for c in run_columns)
     share = options["rounds"] / preset.options["rounds"]
