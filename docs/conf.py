@@ -53,6 +53,7 @@ CONTENTS = {
         "stability",
         "papers",
         "results/README",
+        "results/claims",
         "results/tables",
         "results/controls",
         "results/costs",

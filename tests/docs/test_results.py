@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from undrift.methods import evidence
-from undrift.papers import sentences
+from undrift.papers import papers, sentences
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -30,7 +31,7 @@ def render():
 def test_every_page_is_what_the_files_give(render):
     pages = render.rendered()
     assert {path.relative_to(ROOT).as_posix() for path in pages} == {
-        "README.md", "docs/evaluation.md", "docs/results/README.md", "docs/results/controls.md", "docs/results/costs.md",
+        "README.md", "docs/evaluation.md", "docs/results/README.md", "docs/results/claims.md", "docs/results/controls.md", "docs/results/costs.md",
         "docs/results/tables.md", "docs/results/table6.md", "docs/benchmarks.md",
         "docs/results/odd-clients.md", "docs/results/who-survives.md", "src/undrift/methods/findings.json",
     }  # fmt: skip
@@ -156,3 +157,54 @@ def test_fedmas_matching_is_counted_as_by_hand():
     # The CNN: 32 × 10, 64 × 289, 128 × 577 and 512 × 1153
     cnn = counted["cnn3", "fedma@uniform"]
     assert cnn["server_products"] == 4 * sum(2 * n * d * n for n, d in ((32, 10), (64, 289), (128, 577), (512, 1153)))
+
+
+# ---- the page of claims ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def claims_page(render):
+    from claims_page import ClaimsPage
+
+    return ClaimsPage(RESULTS)
+
+
+def test_every_claim_is_counted_once_and_has_a_row(claims_page):
+    counts = [[cell.strip() for cell in line.split("|")[1:-1]] for line in claims_page.counts().splitlines()[2:]]
+    for _, claims, *parts, _ in counts:
+        assert int(claims) == sum(map(int, parts))
+    every = [papers.load(name) for name in papers.names()]
+    of_papers = [preset for preset in every if not preset.name.startswith("controls/")]
+    said = [claim.sentence for preset in of_papers for claim in preset.claims]
+    untestable = sum(len(preset.untestable) for preset in of_papers)
+    assert int(counts[-1][1]) == sum(not sentence.startswith("Control: ") for sentence in said) + untestable
+    for paper in claims_page.untestable:
+        own = [preset for preset in every if preset.name.startswith(f"{paper}/")]
+        assert len(claims_page.cells(paper)) == 1 + sum(len(preset.claims) + len(preset.untestable) for preset in own)
+
+
+def test_the_page_on_its_own_needs_no_other_file_and_has_every_sentence(claims_page, tmp_path):
+    claims_page.write(tmp_path / "claims.html")
+    page = html.unescape((tmp_path / "claims.html").read_text())
+    assert "http" not in re.sub(r"http://www.w3.org[^\"']*", "", page)
+    for one in claims_page.every:
+        assert one.claim.sentence in page
+    assert claims_page.total() in page
+
+
+def test_a_decided_claim_is_quoted_in_the_paragraph_of_its_paper(tmp_path, render):
+    """FedNolowe far above uniform weights in all columns: the control on a par comes out false, and is said to."""
+    from claims_page import ClaimsPage
+
+    def change(line):
+        level = 0.9 if line["row"] == "FedNolowe" else 0.5
+        return {**line, "curve": [level + line["seed"] / 1000 * (line["row"] == "FedNolowe")] * 50}
+
+    copied(tmp_path, "fednolowe-table3-quick", change)
+    found = ClaimsPage(tmp_path)
+    assert "Controls that come out false: “FedNolowe is on a par with FedAvg under uniform weights”" in found.paragraph(
+        "fednolowe"
+    )
+    assert "“FedNolowe is ahead of FedAvg (by size) at 10 %” (fednolowe/table3, quick)" in found.paragraph("fednolowe")
+    assert found.paragraph("fedbss").endswith("No control has been run.")
+    assert "What does not hold: “FedNolowe is on a par with FedProx”" in found.paragraph("fednolowe")

@@ -40,7 +40,7 @@ def test_no_window_is_a_single_round_of_a_longer_curve():
 def test_every_preset_has_shares_and_says_where_they_are_not_the_papers(name):
     preset = papers.load(name)
     for value in preset.values:
-        every = 1 if value.stage == "G" else preset.options["evaluate_every"]
+        every = 1 if value.stage in ("G", "train") else preset.options["evaluate_every"]
         assert (
             value.rounds(preset.options["rounds"] // every).stop - value.rounds(preset.options["rounds"] // every).start
             >= 5

@@ -37,14 +37,14 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         found.append({"name": name, "title": preset.title, "source": preset.source,
                       **{f"{scale}_minutes": preset.minutes(scale) for scale in scales.SCALES}, "shares": preset.runs,
                       "data": needs, "here": data.available(needs), "rounds": preset.options["rounds"],
-                      "runs": len(preset.rows) * len(preset.columns) * max(preset.seeds, preset.repeat)})  # fmt: skip
+                      "runs": len(preset.rows) * len(preset.columns) * max(preset.seeds, preset.repeat) * preset.trains})  # fmt: skip
     if json:
         typer.echo(json_module.dumps(found))
         return
     rows = [["name", *scales.SCALES, "what"]]
     for one in found:
         size = f"{one['runs']} runs of {one['rounds']} rounds on {one['data']}{'' if one['here'] else ' (not here)'}"
-        what = f"shares the runs of {one['shares']}" if one["shares"] else size
+        what = f"shares the runs of {one['shares']}" if one["shares"] else size if one["runs"] else "nothing is trained"
         minutes = [one[f"{scale}_minutes"] for scale in scales.SCALES]
         rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
     typer.echo(text_table(rows, words=(0, 4)))

@@ -171,7 +171,8 @@ def recomputed(preset: papers.Preset, row: Row) -> dict[str, list[float]]:
     """The preset's values of a results line: from its curve where that is enough, so that a changed window needs no new
     run, otherwise as they were written."""
     kept = row.get("values") or {}
-    values = {v.name: of_curve(row["curve"], v) if v.is_curve else kept.get(v.name) for v in preset.values}
+    curves = {v.name: row.get(v.kept_curve) for v in preset.values if v.kept_curve}
+    values = {v.name: of_curve(curves[v.name], v) if curves.get(v.name) else kept.get(v.name) for v in preset.values}
     return {name: pair for name, pair in values.items() if pair is not None}
 
 

@@ -25,6 +25,8 @@ AVERAGES, EXTREMES = ("mean", "std", "rolling_std"), ("lowest", "highest")
 WITH_TARGET = ("rounds_until", "clients_until", "clients_below")
 TAKES = (*AVERAGES, *EXTREMES, "correlation", *WITH_TARGET)
 
+KEPT_CURVES = {("G", "global", "accuracy"): "curve", ("train", "train", "loss"): "training_loss"}  # in results files
+
 
 @dataclass(frozen=True)
 class Value:
@@ -71,10 +73,10 @@ class Value:
         return (1 - self.window, 1.0) if self.window else (0.0, 1.0)
 
     @property
-    def is_curve(self) -> bool:
-        """Whether the curve that results files keep is enough to compute it."""
-        kept = (self.stage, self.data, self.metric, self.note) == ("G", "global", "accuracy", "")
-        return kept and not self.take.startswith("clients") and self.take != "correlation"
+    def kept_curve(self) -> str | None:
+        """The curve of a results file that is enough to compute it; None if there is no such curve."""
+        of_clients = self.take.startswith("clients") or self.take == "correlation"
+        return None if self.note or of_clients else KEPT_CURVES.get((self.stage, self.data, self.metric))
 
     def rounds(self, count: int) -> slice:
         """The window in a run of so many evaluated rounds; at least five of them, or all."""

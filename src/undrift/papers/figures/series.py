@@ -10,6 +10,7 @@ import numpy as np
 
 from undrift.evaluate import views
 from undrift.papers.figures.kinds import Curves, Figure, Pictures, Source
+from undrift.papers.values import KEPT_CURVES
 from undrift.store.record import rows_of
 
 Row = dict[str, Any]
@@ -38,7 +39,7 @@ def kept_series(figures: Sequence[Figure], folder: Path) -> dict[str, Series]:
     return {key: rounded(series) for key, series in found.items() if series}
 
 
-IN_EVERY_LINE = {"G/global/accuracy": "curve", "train/train/loss": "training_loss"}
+IN_EVERY_LINE = {"/".join(place): name for place, name in KEPT_CURVES.items()}
 
 
 def series_of(row: Row, source: Source) -> Series:
