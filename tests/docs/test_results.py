@@ -31,7 +31,8 @@ def render():
 def test_every_page_is_what_the_files_give(render):
     pages = render.rendered()
     assert {path.relative_to(ROOT).as_posix() for path in pages} == {
-        "README.md", "docs/evaluation.md", "docs/results/README.md", "docs/results/claims.md", "docs/results/controls.md", "docs/results/costs.md",
+        "README.md", "docs/evaluation.md", "docs/results/README.md", "docs/results/claims.md",
+        "docs/results/controls.md", "docs/results/costs.md",
         "docs/results/tables.md", "docs/results/table6.md", "docs/benchmarks.md",
         "docs/results/odd-clients.md", "docs/results/who-survives.md", "src/undrift/methods/findings.json",
     }  # fmt: skip
