@@ -171,8 +171,7 @@ def recomputed(preset: papers.Preset, row: Row) -> dict[str, list[float]]:
     """The preset's values of a results line: from its curve where that is enough, so that a changed window needs no new
     run, otherwise as they were written."""
     kept = row.get("values") or {}
-    curves = {v.name: row.get(v.kept_curve) for v in preset.values if v.kept_curve}
-    values = {v.name: of_curve(curves[v.name], v) if curves.get(v.name) else kept.get(v.name) for v in preset.values}
+    values = {v.name: of_curve(row.get(v.kept_curve or "", ()), v) or kept.get(v.name) for v in preset.values}
     return {name: pair for name, pair in values.items() if pair is not None}
 
 
