@@ -15,7 +15,7 @@ from undrift import testing
 from undrift.contract import context, declare, job, networks, parameters, parts
 from undrift.methods.published import PUBLISHED
 
-FUNCTIONS = ("federate", "method", "run", "compare", "resume", "load")
+FUNCTIONS = ("federate", "method", "run", "compare", "advise", "resume", "load")
 CLASSES = ("Federation", "Method", "Result", "Task", "Ragged", "Columns")
 AXES = ("Sampling", "Objective", "Personalize", "Weighting", "Combine", "ServerUpdate", "Private", "Upload")
 GIVEN = (context.Plan, job.Job, job.Scored, job.TrainingStats, context.Batch, networks.Twin, networks.Replica, context.Server,

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from undrift.advice.race_file import AdviseFile
 from undrift.core.schema import hints_of, plain, wording
 from undrift.deploy.policy import Policy
 from undrift.deploy.server import RunInfo
@@ -24,7 +25,7 @@ PAGE = Path(__file__).with_name("formats.md")
 SCHEMAS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        Options, RunTables, About, DeployTable, CompareFile, RowLine, PaperFile, ResultLine, RunInfo, SiteFile, PersonalFile,
+        Options, RunTables, About, DeployTable, CompareFile, AdviseFile, RowLine, PaperFile, ResultLine, RunInfo, SiteFile, PersonalFile,
         Policy,
     )
 }  # fmt: skip

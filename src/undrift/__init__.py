@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from undrift import tasks
+    from undrift.advice.advisor import advise
     from undrift.contract.compose import Method
     from undrift.contract.task import Task
     from undrift.core.samples import Columns, Ragged
@@ -32,6 +33,7 @@ FUNCTIONS_AND_CLASSES = {
     "Task": "undrift.contract.task",
     "Method": "undrift.contract.compose",
     "Result": "undrift.experiment.result",
+    "advise": "undrift.advice.advisor",
     "compare": "undrift.study.compare",
     "federate": "undrift.federation.dealing",
     "load": "undrift.experiment.resume",
@@ -51,7 +53,7 @@ MODULES = {
 }  # fmt: skip
 __all__ = [
     "Columns", "Federation", "Method", "Ragged", "Result", "Task",
-    "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
+    "advise", "combine", "compare", "federate", "load", "method", "noise", "objectives", "partition",
     "personalize", "private", "resume", "run", "sampling", "selection", "server", "tasks", "upload", "weighting",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import typer.core
 
 import undrift
 from undrift.cli import (
+    advise,
     bench,
     check,
     compare,
@@ -66,13 +67,13 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
 
 
 for module in (
-    demo, run, compare, resume, show, report, export, predict, runs, watch, methods, models, check, env, bench,
+    demo, run, compare, advise, resume, show, report, export, predict, runs, watch, methods, models, check, env, bench,
 ):  # fmt: skip
     module.add(app)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
 app.add_typer(deploy.app, name="deploy")
 commands = [
-    "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "models", "paper", "predict", "report",
+    "advise", "bench", "check", "compare", "data", "demo", "deploy", "env", "export", "methods", "models", "paper", "predict", "report",
     "resume", "run", "runs", "show", "watch",
 ]  # fmt: skip

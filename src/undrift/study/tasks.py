@@ -42,7 +42,7 @@ WORTH_PROCESSES = 3.0  # expected seconds of training (a third of what small run
 class RowLine:
     """A line of rows.jsonl. The other keys are those of `--json`."""
 
-    task: Name = setting(..., "folder of the run")
+    task: Name = setting(..., "folder of the run; FOLDER@ROUNDS where the run paused and may go on")
     run: Name = setting(..., "path of the run when it was made; only its last part is used, so the folder can be moved")
     method: Name = setting(..., "the method's label")
     seed: Seed = setting(..., "seed of the run")
@@ -65,10 +65,16 @@ class Task:
     settings: Mapping[str, Any]
     row: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # expected, of training
+    pause_at: int | None = None  # rounds after which the run pauses; it is continued by a task of the same name
 
     @property
     def rounds(self) -> int:
-        return int(self.settings.get("rounds", 50))
+        return int(self.pause_at or self.settings.get("rounds", 50))
+
+    @property
+    def key(self) -> str:
+        """The name of its row. A run that pauses several times has a row for each of them."""
+        return self.name if self.pause_at is None else f"{self.name}@{self.pause_at}"
 
     @property
     def method_label(self) -> str:
@@ -138,8 +144,13 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
     from undrift.experiment.resume import resume
     from undrift.experiment.runner import run_options
     from undrift.experiment.summary import nothing_learned
+    from undrift.study.pausing import PauseAfter, paused_row, rounds_done
 
     place = folder / task.name
+    if task.pause_at is not None:
+        if rounds_done(place) >= task.pause_at:
+            return paused_row(task, place)
+        callback = PauseAfter(task.pause_at, callback)
     try:
         if has_checkpoint(place):
             method = None if isinstance(task.method, str) else task.method
@@ -150,6 +161,10 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
             result = run_options(from_keywords(settings), federation, callback)
     except (RunFailed, BadRequest) as error:
         return failed_row(task, place, str(error))
+    except KeyboardInterrupt:
+        if not isinstance(callback, PauseAfter) or not callback.paused:
+            raise
+        return paused_row(task, place)
     if lost := nothing_learned(result.rows):  # its accuracy would be that of the initial model
         return failed_row(task, place, lost)
     return {**result.summary, "times": seconds_per_round(result.rows), **task.row}
@@ -197,13 +212,13 @@ def run_tasks(
 
     callback = callback or StudyCallback()
     rows = read_rows(folder)
-    waiting = [task for task in tasks if task.name not in rows]
+    waiting = [task for task in tasks if task.key not in rows]
     make_folder(folder)
 
     def store_row(task: Task, row: Row) -> None:
-        rows[task.name] = row
+        rows[task.key] = row
         if "failed" not in row:
-            append_line(folder / "rows.jsonl", json.dumps(checksums.with_crc({"task": task.name, **row})))
+            append_line(folder / "rows.jsonl", json.dumps(checksums.with_crc({"task": task.key, **row})))
         callback.on_row(task, row)
 
     cores = cores or available()
@@ -216,7 +231,7 @@ def run_tasks(
             seconds = run_pool.run_together(waiting, folder, federations, cores, callback, store_row)
         else:
             seconds = run_in_turn(waiting, folder, federations, callback, store_row)
-    return [rows[task.name] for task in tasks], seconds
+    return [rows[task.key] for task in tasks], seconds
 
 
 def run_in_turn(

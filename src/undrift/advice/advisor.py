@@ -1,0 +1,313 @@
+"""`ud.advise`: measure a federation, shortlist methods, race them, answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from undrift.advice import budget as budgets
+from undrift.advice.answer import Advice
+from undrift.advice.budget import Plan, best_fitting, plans, read_budget
+from undrift.advice.contenders import compositions, contenders
+from undrift.advice.diagnosis import diagnose
+from undrift.advice.findings import Diagnosis
+from undrift.advice.heats import PLAIN_RATES, Contender, HeatResult, Race
+from undrift.advice.race_file import Asked, write_race
+from undrift.advice.runs import RaceRuns
+from undrift.advice.shortlist import Candidate, Constraints, shortlist
+from undrift.core.errors import BadRequest
+from undrift.core.headline import Headline
+from undrift.experiment.folders import free_name, next_free
+from undrift.experiment.given import with_given
+from undrift.experiment.options import FIELDS, from_keywords
+from undrift.experiment.setup import run_task
+from undrift.federation.federation import Federation
+from undrift.store.durable import make_folder, write_file
+from undrift.study.dry_run import dry_run
+from undrift.study.tasks import Federations, StudyCallback
+from undrift.study.verdict import counted
+
+VALIDATION = 0.2
+LEAST_VALIDATION = 20  # samples: fewer cannot tell methods apart
+NO_EFFECT = (
+    "method",
+    "lr",
+    "seed",
+    "data_seed",
+    "out",
+    "force",
+    "evaluate_every",
+    "evaluate_clients",
+    "stop_at",
+    "track",
+)
+
+
+class AdviceCallback(StudyCallback):
+    """Called while the advisor works. Every method does nothing by default: override what you need."""
+
+    def on_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """After the federation was measured."""
+
+    def on_plan(self, contenders: Sequence[Contender], plan: Plan, seconds: float) -> None:
+        """Before the first heat: who takes part, and how long it takes at most."""
+
+    def on_heat(self, number: int, heat: HeatResult) -> None:
+        """After a heat (1-based)."""
+
+
+def advise(
+    federation: Federation | None = None,
+    *,
+    budget: str = "10m",
+    constraints: Constraints | None = None,
+    everything: bool = False,
+    methods: Sequence[str] = (),
+    out: str | Path | None = None,
+    callback: AdviceCallback | None = None,
+    **options: Any,
+) -> Advice:
+    """Which method for this federation, with evidence.
+
+    The federation is measured, methods that cannot help are left out, the others race on validation data, and the best of them
+    is compared with plain averaging on fresh seeds and test data. `federation` comes from `ud.federate` or `ud.Federation` and
+    needs validation data. Without one, the keywords `data`, `partition`, `clients` … make it, anew for every seed. The other
+    keywords are the options of `undrift run`. `lr` is the middle one of the three rates that are raced.
+
+    `budget` is "10m" (minutes) or "2000r" (rounds). `everything=True` races every method that applies, `methods` adds some to
+    the shortlist. The runs are kept in `out` (default runs/DATA-advise-N).
+
+        advice = ud.advise(ud.federate("digits", "dirichlet(0.1)", clients=20, validation=0.2), budget="3m")
+        print(advice)
+        advice.recommended, advice.difference, advice.report()
+    """
+    read_budget(budget)
+    options = with_given(options, federation)
+    seed, data_seed = int(options.pop("seed", 0)), options.pop("data_seed", None)
+    if federation is not None:
+        if not federation.validation:
+            raise BadRequest("the federation has no validation data to choose on; make it with validation=0.2")
+        data_seed = federation.seed
+    asked = Asked(
+        plain_options(options), budget, constraints or Constraints(), everything, tuple(methods), seed, data_seed
+    )
+    return carry_out(asked, race_folder(asked, out), federation, callback)
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all runs, checked. What the race sets itself is left out, and the rate stays as the middle one."""
+    from_keywords({key: value for key, value in options.items() if key != "out"})
+    rounds, lr = (options.get(key, FIELDS[key].default) for key in ("rounds", "lr"))
+    kept = {key: value for key, value in options.items() if key not in NO_EFFECT}
+    return {**kept, "rounds": rounds, "lr": lr, "validation": options.get("validation") or VALIDATION}
+
+
+def race_folder(asked: Asked, out: str | Path | None) -> Path:
+    """The folder of a new race, with its advise.toml."""
+    if out is None:
+        data = Path(str(asked.options.get("data", "digits"))).stem.partition("(")[0]
+        folder = next_free(Path("runs"), f"{data}-advise")
+    else:
+        folder = Path(out)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise BadRequest(
+                f"{folder} is taken; use {free_name(folder)}, or --resume {folder} to finish what it holds"
+            )
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise BadRequest(f"{folder} cannot be written: {error.strerror or error}; choose another --out") from None
+    write_race(folder, asked)
+    return folder
+
+
+@dataclass
+class Start:
+    """A race that is ready: who takes part, where the runs are, how results read."""
+
+    field: list[Contender]
+    runs: RaceRuns
+    headline: Headline
+    left_out: list[tuple[str, str]]
+    began: float
+
+
+def carry_out(
+    asked: Asked, folder: Path, federation: Federation | None = None, callback: AdviceCallback | None = None
+) -> Advice:
+    """Run or finish the race in a folder."""
+    callback, began = callback or AdviceCallback(), time.monotonic()
+    federations = Federations(federation)
+    try:
+        first = federations.of({**asked.options, "seed": asked.seed, "data_seed": asked.data_seed})
+        check_validation(first)
+        diagnosis = known_diagnosis(folder) or diagnose(asked.options, first, callback.on_message)
+        callback.on_diagnosis(diagnosis)
+        start = prepared(asked, folder, federations, first, diagnosis, callback, began)
+        plan, asked = chosen_plan(asked, start, folder)
+    except BadRequest:
+        remove_unused(folder)
+        raise
+    advice = Advice(
+        folder,
+        {**asked.options},
+        diagnosis,
+        headline=start.headline,
+        left_out=tuple(start.left_out),
+        about=about(federation),
+    )
+    keep(advice)
+    most = estimate(plan, start) if asked.rounds else 0.0
+    callback.on_plan(start.field, plan, most)
+    return raced(advice, plan, start, asked, callback)
+
+
+def raced(advice: Advice, plan: Plan, start: Start, asked: Asked, callback: AdviceCallback) -> Advice:
+    """The heats, then fresh seeds. Ctrl-C gives the answer so far."""
+    race = Race(plan, start.field, lambda survivors: compositions(survivors, budgets.COMPOSITIONS))
+
+    def spent() -> dict[str, Any]:
+        return {
+            "asked": asked.budget, "rounds": plan.cost(), "run": start.runs.rounds_run,
+            "seconds": round(time.monotonic() - start.began, 1),
+        }  # fmt: skip
+
+    def so_far(**more: Any) -> Advice:
+        plain, challenger = (race.plain, race.challenger) if race.heats else (None, None)
+        heats = tuple(race.heats)
+        return replace(advice, heats=heats, plain=plain, challenger=challenger, budget=spent(), **more)
+
+    def after_heat(heat: HeatResult) -> None:
+        keep(so_far())
+        callback.on_heat(len(race.heats), heat)
+
+    try:
+        race.run(start.runs, after_heat, start.headline.sign)
+        judged = [one for one in (race.challenger, race.plain) if one is not None]
+        rows = start.runs.fresh(judged, plan.fresh)
+        done = so_far(fresh={one.label: rows[one] for one in judged})
+    except KeyboardInterrupt:
+        done = so_far(stopped=f"Stopped; no run is lost: `undrift advise --resume {advice.folder}` continues.")
+    keep(done)
+    return done
+
+
+def prepared(
+    asked: Asked,
+    folder: Path,
+    federations: Federations,
+    first: Federation,
+    diagnosis: Diagnosis,
+    callback: AdviceCallback,
+    began: float,
+) -> Start:
+    """Shortlist methods, and set up each of them once: what cannot run is left out with the reason."""
+    found = shortlist(diagnosis, asked.options, first, asked.constraints, asked.everything)
+    added = [Candidate(text, "named", None, (), "named by the user", "untested") for text in asked.methods]
+    candidates = list({one.method: one for one in [*found.candidates, *added]}.values())
+    runs = RaceRuns(folder, asked.options, federations, callback, (asked.seed, asked.data_seed))
+    left_out, expected = list(found.left_out), dict[str, float]()
+    for candidate in list(candidates):
+        points = contenders([candidate], float(asked.options["lr"]))
+        try:
+            estimate = dry_run(
+                [runs.task(points[len(points) // 2], asked.seed, runs.whole)], federations, StudyCallback()
+            )[0]
+            if not estimate.has_global_model:
+                raise BadRequest("it has no global model, and validation data are for the global model")
+        except BadRequest as error:
+            if candidate.axis in ("plain", "named"):
+                raise BadRequest(f"{candidate.method} cannot run here: {error}") from None
+            left_out.append((candidate.method, str(error)))
+            candidates.remove(candidate)
+        else:
+            expected |= {point.method: estimate.seconds for point in points}
+    if len(candidates) < 2:
+        raise BadRequest("only plain averaging can run here, so there is nothing to race; name a method with --try")
+    runs.expected, runs.numbers = expected, {}
+    task = run_task(from_keywords({**asked.options}), first)
+    return Start(contenders(candidates, float(asked.options["lr"])), runs, task.shown, left_out, began)
+
+
+def chosen_plan(asked: Asked, start: Start, folder: Path) -> tuple[Plan, Asked]:
+    """The largest plan that the budget pays for, and the question with its rounds."""
+    methods, rounds = len({one.name for one in start.field}), start.runs.whole
+    offered, given = (
+        plans(methods, len(start.field), rounds, min(PLAIN_RATES, sum(one.plain for one in start.field))),
+        read_budget(asked.budget),
+    )
+    whole = asked.rounds if asked.rounds is not None else given.rounds
+    if whole is not None:
+        plan = best_fitting(offered, lambda one: one.cost() <= whole)
+    else:
+        middle = {one.name: one for one in start.field[len(start.field) // methods // 2 :: len(start.field) // methods]}
+        speed = start.runs.probe(list(middle.values()), min(budgets.PROBE, rounds))
+        left = (given.seconds or 0.0) - (time.monotonic() - start.began)
+        plan = best_fitting(offered, lambda one: seconds_of(one, speed, start.runs) <= left)
+    if plan is None:
+        least = offered[0]
+        need = f"--budget {least.cost()}r"
+        if whole is None:
+            spent = time.monotonic() - start.began
+            need = f"--budget {math.ceil((seconds_of(least, speed, start.runs) + spent) / 60)}m"
+        raise BadRequest(
+            f"a budget of {given} is too small for {counted(len(start.field), 'contender')} of {rounds} rounds; give {need}, or "
+            "fewer --rounds"
+        )
+    asked = replace(asked, rounds=plan.cost())
+    write_race(folder, asked)
+    return plan, asked
+
+
+def seconds_of(plan: Plan, speed: tuple[float, float], runs: RaceRuns) -> float:
+    """How long a plan takes here, at most. `speed`: seconds of starting a run, and of a round."""
+    return (plan.segments() * speed[0] + plan.cost() * speed[1]) / runs.at_once(plan.cost() // len(plan.heats))
+
+
+def estimate(plan: Plan, start: Start) -> float:
+    """Expected seconds of training of a plan, from the time of one step."""
+    known = [seconds for seconds in start.runs.expected.values() if seconds]
+    whole = sum(known) / len(known) if known else 0.0
+    return plan.cost() / start.runs.whole * whole / start.runs.at_once(plan.cost() // len(plan.heats))
+
+
+def check_validation(federation: Federation) -> None:
+    """Refuse a federation on which nothing can be chosen."""
+    held = len(federation.validation_rows())
+    if held < LEAST_VALIDATION:
+        size = int(federation.sizes.sum()) + held
+        raise BadRequest(
+            f"the federation has {counted(held, 'validation sample')} of {size:,} in all, too few to choose a method on; it needs "
+            f"at least {LEAST_VALIDATION}: give --validation {min(0.5, math.ceil(100 * LEAST_VALIDATION / size) / 100):g}, or more data"
+        )
+
+
+def about(federation: Federation | None) -> tuple[str, ...]:
+    given = "All of this is about the federation that was given: seeds vary cohorts and starts, not who holds what."
+    return (given,) if federation is not None else ()
+
+
+def known_diagnosis(folder: Path) -> Diagnosis | None:
+    """The diagnosis that the race in a folder has already made."""
+    try:
+        return Diagnosis.from_json(json.loads((folder / "advise.json").read_text())["diagnosis"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(advice: Advice) -> None:
+    """Write advise.json, the answer so far."""
+    write_file(advice.folder / "advise.json", (json.dumps(advice.as_json(), indent=1) + "\n").encode())
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove the folder of a race that was refused before its first run."""
+    if {path.name for path in folder.iterdir()} <= {"advise.toml", "advise.json"}:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()

@@ -1,0 +1,71 @@
+"""From a shortlist to the contenders of a race: every method at three rates, and the compositions of those who do well."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from undrift.advice.heats import Contender
+from undrift.advice.shortlist import Candidate
+from undrift.contract.compose import PREFERRED
+from undrift.contract.parts import axes_of
+from undrift.core.errors import BadRequest
+from undrift.core.text import parse_method, spell
+from undrift.methods.naming import method, method_pieces
+from undrift.study.grid import parameters_of
+
+FACTORS = (0.25, 1.0, 4.0)  # of the rate that the user gave, or the default
+
+
+def contenders(candidates: Sequence[Candidate], lr: float, factors: Sequence[float] = FACTORS) -> list[Contender]:
+    """Every candidate at every value of its parameter and every rate."""
+    return [
+        Contender(text, lr * factor, one.method, one.axis, one.reason, one.evidence)
+        for one in candidates
+        for text in texts(one)
+        for factor in factors
+    ]
+
+
+def texts(candidate: Candidate) -> list[str]:
+    """A candidate with each value of its parameter."""
+    if candidate.parameter is None or not candidate.values:
+        return [candidate.method]
+    terms = parse_method(candidate.method)
+    place = next((n for n, (_, call) in enumerate(terms) if candidate.parameter in parameters_of(call)), None)
+    if place is None:
+        return [candidate.method]
+    mark, call = terms[place]
+    return [
+        joined([*terms[:place], (mark, replace(call, options={**call.options, candidate.parameter: value})), *terms[place + 1 :]])
+        for value in candidate.values
+    ]  # fmt: skip
+
+
+def joined(terms: Sequence[tuple[str, Any]]) -> str:
+    return "".join(mark + spell(call) for mark, call in terms).removeprefix("+")
+
+
+def compositions(survivors: Sequence[Contender], most: int) -> list[Contender]:
+    """Pairs of survivors that act on different axes, the best ones first. They take the rate of the better one."""
+    found, known = list[Contender](), [method(one.method).parts for one in survivors]
+    for one, other in itertools.combinations([c for c in survivors if not c.plain], 2):
+        text = f"{one.method}+{other.method}"
+        if axes(one.method) & axes(other.method):
+            continue
+        try:
+            parts = method(text).parts
+        except BadRequest:  # parts that exclude each other
+            continue
+        if parts not in known:  # scaffold prefers uniform weights: adding them changes nothing
+            known.append(parts)
+            reason = f"{one.method} and {other.method} act on different axes, and both did well"
+            found.append(Contender(text, one.lr, text, "composition", reason, "this race"))
+    return found[:most]
+
+
+def axes(text: str) -> set[str]:
+    """The axes of the parts that a method brings."""
+    return {axis for piece in method_pieces(text) if piece.rank > PREFERRED for axis in axes_of(piece.part)}

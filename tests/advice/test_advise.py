@@ -1,0 +1,157 @@
+"""A whole race on a small federation: paused runs, Ctrl-C, repetition, refusals, and what the answer says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+import undrift as ud
+from undrift.advice.advisor import AdviceCallback, carry_out
+from undrift.advice.contenders import compositions, contenders
+from undrift.advice.heats import Contender
+from undrift.advice.race_file import read_race
+from undrift.advice.runs import RaceRuns
+from undrift.advice.shortlist import Candidate
+from undrift.cli.app import app
+from undrift.core.errors import BadRequest
+from undrift.study.tasks import Federations, StudyCallback
+
+SMALL = {"data": "digits", "partition": "dirichlet(0.3)", "clients": 4, "rounds": 4, "validation": 0.2, "epochs": 1}
+FEDAVG, SCAFFOLD = (Contender(name, 0.05, name) for name in ("fedavg", "scaffold"))
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("race") / "digits"
+    return ud.advise(budget="2000r", methods=["scaffold"], out=folder, **SMALL)
+
+
+def hashes(advice):
+    return {label: [row["model_sha256"] for row in rows] for label, rows in advice.fresh.items()}
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contender", [FEDAVG, SCAFFOLD], ids=lambda one: one.method)
+def test_a_run_that_paused_twice_is_the_run_that_never_did(tmp_path, contender):
+    def runs(name):
+        options = {**SMALL, "lr": 0.05}
+        return RaceRuns(tmp_path / name, options, Federations(), StudyCallback())
+
+    paused, whole = runs("paused"), runs("whole")
+    first = [paused.scores([contender], 1, rounds)[contender][0] for rounds in (1, 3)]
+    rows = [one.advance([one.task(contender, 0, 4)])[0] for one in (paused, whole)]
+    assert rows[0]["model_sha256"] == rows[1]["model_sha256"]
+    assert first == [whole.scores([contender], 1, rounds)[contender][0] for rounds in (1, 3)]
+    assert (paused.rounds_run, whole.rounds_run) == (4, 4)
+
+
+# ---- contenders ------------------------------------------------------------------------------------------------------
+
+
+def test_a_candidate_races_at_every_value_of_its_parameter_and_three_rates():
+    found = contenders([Candidate("flood+fedprox", "drift", "mu", (0.1, 1.0), "", "")], 0.1)
+    assert [(one.method, one.lr) for one in found] == [
+        (f"flood+fedprox(mu={mu})", pytest.approx(0.1 * factor)) for mu in (0.1, 1.0) for factor in (0.25, 1, 4)
+    ]
+
+
+def test_survivors_on_different_axes_are_joined_and_nothing_is_raced_twice():
+    field = [Contender(name, lr, name) for name, lr in (("scaffold", 0.1), ("fedavgm", 0.2), ("fedavg-uniform", 0.3))]
+    found = [(one.method, one.lr) for one in compositions([*field, FEDAVG], 9)]
+    # scaffold prefers uniform weights: scaffold+fedavg-uniform is scaffold. Two objectives do not go together.
+    assert found == [("scaffold+fedavgm", 0.1), ("fedavgm+fedavg-uniform", 0.2)]
+    assert compositions([SCAFFOLD, Contender("fedprox", 0.1, "fedprox")], 9) == []
+
+
+# ---- the answer ------------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_has_its_evidence(raced):
+    answer = json.loads((raced.folder / "advise.json").read_text())
+    assert answer == json.loads(json.dumps(raced.as_json()))
+    assert {"recommended", "difference", "heats", "diagnosis"} <= set(answer)
+    gaps = [a["headline"]["value"] - b["headline"]["value"] for a, b in zip(*raced.fresh.values(), strict=True)]
+    assert answer["difference"]["mean"] == pytest.approx(sum(gaps) / len(gaps))
+    assert answer["difference"]["low"] <= answer["difference"]["mean"] <= answer["difference"]["high"]
+    assert raced.clear == (answer["difference"]["low"] > 0)
+    assert raced.recommended == (raced.challenger if raced.clear else raced.plain)
+    assert str(raced).startswith("Use " if raced.clear else "No clear winner: use FedAvg")
+
+
+def test_fresh_seeds_are_seen_by_no_heat(raced):
+    fresh = {row["seed"] for rows in raced.fresh.values() for row in rows}
+    assert min(fresh) >= 1000 > max(heat.heat.seeds for heat in raced.heats)
+    assert len({tuple(row["seed"] for row in rows) for rows in raced.fresh.values()}) == 1  # paired
+
+
+def test_the_command_runs_what_is_recommended(raced):
+    words = shlex.split(raced.command)
+    assert words[:2] == ["undrift", "run"]
+    assert words[words.index("--method") + 1] == raced.recommended.method
+    assert float(words[words.index("--lr") + 1]) == raced.recommended.lr
+    assert ud.load(raced.run).setup.options.method == raced.recommended.method
+
+
+def test_a_race_is_repeated_from_its_record(raced, tmp_path):
+    asked = read_race(raced.folder)
+    assert asked.rounds == raced.budget["rounds"] <= 2000
+    again = ud.advise(budget=f"{asked.rounds}r", methods=["scaffold"], out=tmp_path / "again", **SMALL)
+    assert hashes(again) == hashes(raced)
+    assert str(again).replace(str(tmp_path / "again"), "") == str(raced).replace(str(raced.folder), "").replace(
+        raced.cost_sentence, again.cost_sentence
+    )
+
+
+class StopAfter(AdviceCallback):
+    """Ctrl-C after the first heat."""
+
+    def on_heat(self, number, heat):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_gives_the_answer_so_far_and_resume_the_same_answer(raced, tmp_path):
+    folder = tmp_path / "stopped"
+    stopped = ud.advise(budget="2000r", methods=["scaffold"], out=folder, callback=StopAfter(), **SMALL)
+    assert len(stopped.heats) == 1
+    assert stopped.recommended.plain
+    assert f"--resume {folder}" in str(stopped)
+    assert "fresh seeds have not been run" in str(stopped)
+    assert hashes(carry_out(read_race(folder), folder)) == hashes(raced)
+
+
+def test_a_federation_that_is_given_is_raced_as_it_is(tmp_path):
+    federation = ud.federate("digits", "iid", clients=3, validation=0.2, seed=3)
+    advice = ud.advise(federation, budget="2000r", rounds=2, epochs=1, out=tmp_path / "given", methods=["fedavgm"])
+    assert "the federation that was given" in str(advice)
+    assert {row["seed"] for rows in advice.fresh.values() for row in rows} >= {1000, 1001}
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"budget": "5r"}, r"a budget of 5 rounds is too small for .* of 4 rounds; give --budget \d+r"),
+    ({"budget": "soon"}, "--budget must be minutes or rounds"),
+    ({"validation": 0.01}, "too few to choose a method on; it needs at least 20: give --validation"),
+    ({"methods": ["fedper"]}, "fedper cannot run here: it has no global model"),
+    ({"methods": ["nothing"]}, "nothing cannot run here: unknown method"),
+])  # fmt: skip
+def test_what_cannot_be_answered_is_refused_in_a_sentence_and_leaves_nothing(tmp_path, given, sentence):
+    settings = {"budget": "2000r", "out": tmp_path / "race", **SMALL, **given}
+    with pytest.raises(BadRequest, match=sentence) as refused:
+        ud.advise(**settings)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "race").exists()
+
+
+def test_a_federation_without_validation_data_is_refused():
+    with pytest.raises(BadRequest, match="no validation data to choose on; make it with validation=0.2"):
+        ud.advise(ud.federate("digits", "iid", clients=3), budget="100r")
+
+
+def test_the_command_is_listed():
+    assert "advise" in [command.name for command in app.registered_commands]
