@@ -1,4 +1,5 @@
-"""From a shortlist to the contenders of a race: every method at three rates, and the compositions of those who do well."""
+"""From a shortlist to the contenders of a race: every method at three rates and some values of its main parameter,
+and the compositions of those who do well."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from undrift.contract.compose import PREFERRED
 from undrift.contract.parts import axes_of
 from undrift.core.errors import BadRequest
 from undrift.core.text import parse_method, spell
+from undrift.methods.describe import describe
 from undrift.methods.naming import method, method_pieces
 from undrift.study.grid import parameters_of
 
@@ -20,26 +22,26 @@ FACTORS = (0.25, 1.0, 4.0)  # of the rate that the user gave, or the default
 
 
 def contenders(candidates: Sequence[Candidate], lr: float, factors: Sequence[float] = FACTORS) -> list[Contender]:
-    """Every candidate at every value of its parameter and every rate."""
-    return [
-        Contender(text, lr * factor, one.method, one.axis, one.reason, one.evidence)
-        for one in candidates
-        for text in texts(one)
-        for factor in factors
-    ]
+    """Every candidate at every rate, and at the middle rate with the other values of its parameter."""
+    found = []
+    for one in candidates:
+        points = [(one.method, lr * factor) for factor in factors] + [(text, lr) for text in texts(one)]
+        found += [Contender(text, rate, one.method, one.axis, one.reason, one.evidence) for text, rate in points]
+    return list(dict.fromkeys(found))
 
 
 def texts(candidate: Candidate) -> list[str]:
-    """A candidate with each value of its parameter."""
-    if candidate.parameter is None or not candidate.values:
-        return [candidate.method]
+    """A candidate with each value of its parameter. The default value is not spelled out."""
     terms = parse_method(candidate.method)
-    place = next((n for n, (_, call) in enumerate(terms) if candidate.parameter in parameters_of(call)), None)
+    named = candidate.parameter or ""
+    place = next((n for n, (_, call) in enumerate(terms) if named in parameters_of(call)), None)
     if place is None:
         return [candidate.method]
     mark, call = terms[place]
+    known = describe(call.name)["parameters"][named]
     return [
-        joined([*terms[:place], (mark, replace(call, options={**call.options, candidate.parameter: value})), *terms[place + 1 :]])
+        candidate.method if spell(value) == known else
+        joined([*terms[:place], (mark, replace(call, options={**call.options, named: value})), *terms[place + 1 :]])
         for value in candidate.values
     ]  # fmt: skip
 
