@@ -38,7 +38,7 @@ def test_every_axis_adds_a_remedy_for_it(axis):
 def test_remedies_of_several_axes_are_composed():
     found = shortlist(diagnosis("label skew", "wrong labels"), OPTIONS, DIGITS)
     assert methods(found) == [
-        "fedavg", "fedavg-uniform", "scaffold", "fedexp", "fedbss", "fednolowe", "fedbss+scaffold",
+        "fedavg", "fedavg-uniform", "scaffold", "feddyn", "fedbss", "fednolowe", "fedbss+scaffold",
         "fedbss+scaffold@fednolowe",
     ]  # fmt: skip
     assert found.candidates[-1].evidence.startswith("+4.0 points over fedavg (docs/results/demo.jsonl")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,6 +75,7 @@ def shortlist(
     federation: Federation,
     constraints: Constraints = NONE,
     everything: bool = False,
+    rules: Sequence[Rule] = RULES,
 ) -> Shortlist:
     """The methods to race on this federation: plain averaging, remedies for every axis that the diagnosis points to, and their
     composition. `everything` takes every published method that applies."""
@@ -92,8 +93,10 @@ def shortlist(
 
     first = list[str]()  # the first remedy of every axis, for the composition
     for axis in ("plain", *diagnosis.axes, *(["personal"] if constraints.personal != "no" else [])):
-        rules = [rule for rule in RULES if rule.axis == axis and (not rule.only or rule.only in conditions(diagnosis))]
-        taken = [rule for rule in rules if axis == "plain" or applies(rule.method)][:EACH]
+        fitting = [
+            rule for rule in rules if rule.axis == axis and (not rule.only or rule.only in conditions(diagnosis))
+        ]
+        taken = [rule for rule in fitting if axis == "plain" or applies(rule.method)][:EACH]
         for rule in taken:
             found.setdefault(rule.method, candidate(rule))
         first += [rule.method for rule in taken[:1] if axis not in ("plain", "personal")]
