@@ -57,12 +57,12 @@ def test_the_api_reference_has_all_that_a_hook_can_do():
 
 def test_every_results_command_uses_presets_rows_and_columns_that_exist():
     text = (DOCS / "results" / "run").read_text().replace("\\\n", " ")
-    commands = re.findall(r"^\s+(?:[a-z0-9-]+\) )?paper (\S+) (.*)$", text, re.MULTILINE)
+    commands = re.findall(r"^\s+(?:[a-z0-9-]+\) )?(paper|mid) (\w+/\S+) (.*)$", text, re.MULTILINE)
     assert len(commands) >= 11
-    for name, options in commands:
+    for function, name, options in commands:
         preset = papers.load(name)
         rows, columns = re.findall(r'--row "([^"]+)"', options), re.findall(r'--column "?([^"]+?)"? --', options)
-        scale = re.findall(r"--scale (\w+)", options)[0]
+        scale = "mid" if function == "mid" else re.findall(r"--scale (\w+)", options)[0]
         assert scales.scaled(preset, scale, rows=rows, columns=[c.strip() for c in columns]).tasks()
 
 
