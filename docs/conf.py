@@ -37,6 +37,7 @@ CONTENTS = {
         "tasks",
         "evaluation",
         "comparing",
+        "advise",
         "watch",
         "methods",
         "adapters",

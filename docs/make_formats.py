@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.advice.race_file import AdviseFile
+from undrift.advice.sketch import Sketch
 from undrift.core.schema import hints_of, plain, wording
 from undrift.deploy.policy import Policy
 from undrift.deploy.server import RunInfo
@@ -26,7 +27,7 @@ SCHEMAS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         Options, RunTables, About, DeployTable, CompareFile, AdviseFile, RowLine, PaperFile, ResultLine, RunInfo, SiteFile, PersonalFile,
-        Policy,
+        Policy, Sketch,
     )
 }  # fmt: skip
 NOT_RECORDED = ("out", "force", "sampling", "objective", "personalize", "weighting", "combine", "server", "private")

@@ -39,6 +39,13 @@ def test_all_clients_are_equally_noisy_after_the_partition():
         assert abs(changed[part].sum() - 0.2 * len(part)) < 1
 
 
+def test_uneven_changes_the_share_of_every_client():
+    rates = [k / 12 for k in range(12)]
+    changed = noise.uneven(rates).apply(LABELS, OWNERS, 10, stream()) != LABELS
+    for rate, part in zip(rates, OWNERS):
+        assert changed[part].sum() == noise.nearest(rate * len(part))
+
+
 def test_symmetric_draws_uniformly_among_the_other_classes():
     labels = np.full(90_000, 3)
     noisy = noise.symmetric(1.0).apply(labels, None, 10, stream())
@@ -122,6 +129,9 @@ def test_any_clients_any_rate(kind, rate, sizes, seed):
         (lambda: noise.symmetric(0.1).apply(LABELS, None, 1, stream()), "at least 2 classes"),
         (lambda: noise.symmetric(0.1, unit="client").apply(LABELS, None, 10, stream()), "needs clients"),
         (lambda: noise.permute(0.1).apply(LABELS, None, 10, stream()), "needs clients"),
+        (lambda: noise.uneven(0.1), "a list with one rate per client, not 0.1"),
+        (lambda: noise.uneven([0.1, 2]), "a rate of uneven must be between 0 and 1, not 2"),
+        (lambda: noise.uneven([0.1, 0.2]).apply(LABELS, OWNERS, 10, stream()), "2 rates for 12 clients"),
     ],
 )
 def test_bad_requests_are_one_sentence(make, reason):
@@ -147,5 +157,5 @@ def test_before_collects_noise_at_clients_with_many_zeros():
 
 
 def test_public_names():
-    assert set(noise.__all__) == {"symmetric", "pair", "constant", "permute", "gaussian", "replace_tokens"}
+    assert set(noise.__all__) == {"symmetric", "pair", "constant", "permute", "gaussian", "replace_tokens", "uneven"}
     assert noise.symmetric(0.2) == noise.symmetric(0.2, unit="sample", when="after")

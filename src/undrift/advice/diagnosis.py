@@ -21,7 +21,7 @@ from undrift.federation.federation import Federation
 from undrift.report.label_distribution import MOST, gini, mean_hellinger
 from undrift.round import selection
 
-# From here on a finding points to remedies. `docs/advise.md` has how they were set.
+# From here on a finding points to remedies; its `strength` is 1 there.
 LABEL_SKEW = 0.15  # Hellinger distance above chance
 QUANTITY_SKEW = 0.3  # Gini
 FEATURE_SKEW = 0.2
@@ -72,9 +72,9 @@ def labels(federation: Federation) -> Iterator[Finding]:
         "label_skew", value,
         f"label skew {value:.2f}: the mean Hellinger distance of the clients' label shares, {chance:.2f} by chance "
         "(0: alike, 1: no class in common)",
-        "remedies for label skew" if skewed else "no remedy: chance alone gives as much",
+        "remedies for label skew" if skewed else f"no remedy less than {LABEL_SKEW} above chance",
         "label skew" if skewed else None,
-        {"by_chance": chance, "class_counts": counts[:100].tolist()},
+        {"strength": max(0.0, value - chance) / LABEL_SKEW, "by_chance": chance, "class_counts": counts[:100].tolist()},
     )  # fmt: skip
     effective = np.exp([entropy(share) for share in shares])
     few = skewed and float(effective.mean()) < federation.classes / 2
@@ -106,9 +106,9 @@ def quantity_skew(federation: Federation) -> Finding:
     return Finding(
         "quantity_skew", value,
         f"quantity skew {value:.2f}: the Gini coefficient of the sizes (0: equal, 1: one client has all)",
-        "weights that do not follow the size" if skewed else "no remedy: sizes are alike",
+        "weights that do not follow the size" if skewed else f"no remedy below {QUANTITY_SKEW}",
         "quantity skew" if skewed else None,
-        {"sizes": federation.sizes[:100].tolist()},
+        {"strength": value / QUANTITY_SKEW, "sizes": federation.sizes[:100].tolist()},
     )  # fmt: skip
 
 
@@ -155,20 +155,24 @@ def inputs(some: Drawn, federation: Federation) -> Iterator[Finding]:
 def skew_of_inputs(
     near: Neighbours, called: np.ndarray, some: Drawn, kept: np.ndarray, federation: Federation
 ) -> Finding:
-    value = feature_skew.feature_skew(near.points[kept], called[kept], some.client[kept])
+    seen = near.points[kept], called[kept], some.client[kept]
+    value = feature_skew.feature_skew(*seen)
     given = "given the class" if federation.has_labels else "over all samples, because there are no classes"
     if value is None:
         return Finding(
             "feature_skew", None,
             f"feature skew cannot be measured: no class is at two clients with {feature_skew.LEAST} samples each",
         )  # fmt: skip
-    skewed = value > FEATURE_SKEW
+    chance = feature_skew.by_chance(*seen, federation.seed) if value > FEATURE_SKEW else 0.0
+    needed = max(FEATURE_SKEW, 2 * chance)
+    skewed = value > needed
     return Finding(
         "feature_skew", value,
         f"feature skew {value:.2f}: how well a classifier tells two clients apart by their inputs, {given} "
         "(0: not at all, 1: always)",
-        "private normalisation layers, or personal models" if skewed else "no remedy: inputs look alike",
+        "private normalisation layers, or personal models" if skewed else f"no remedy below {needed:.2g}",
         "feature skew" if skewed else None,
+        {"strength": value / needed, "by_chance": chance},
     )  # fmt: skip
 
 
@@ -181,6 +185,7 @@ def label_noise(found: wrong_labels.WrongLabels, federation: Federation) -> Find
             f"({percent(found.known)} of the time, {percent(wrong_labels.KNOWN)} are needed)", details=details,
         )  # fmt: skip
     details["by_client"] = {federation.client_name(one): round(share, 4) for one, share in found.by_client.items()}
+    details["strength"] = found.share / WRONG_LABELS
     if found.share < WRONG_LABELS:
         return Finding(
             "label_noise", found.share, f"wrong labels about {100 * found.share:.1f} %, which may be none", "no remedy",
@@ -209,6 +214,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def figure(value: float) -> str:
+    """To two digits, large ones to whole numbers."""
+    return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
+
+
 # ---- training ------------------------------------------------------------------------------------------------
 
 
@@ -221,9 +231,9 @@ def training(options: Mapping[str, Any], federation: Federation) -> Iterator[Fin
         "drift", times,
         f"drift {times:.1f} times that of shuffled data: after a round the clients' updates are {own.drift:.2f} of their mean's "
         f"length away from it, {mixed.drift:.2f} when shuffled",
-        "remedies for drift" if drifts else "no remedy: differences between clients add little",
+        "remedies for drift" if drifts else f"no remedy below {DRIFT} times",
         "drift" if drifts else None,
-        {"relative": own.drift, "shuffled": mixed.drift},
+        {"strength": max(0.0, times - 1) / (DRIFT - 1), "relative": own.drift, "shuffled": mixed.drift},
     )  # fmt: skip
     yield Finding(
         "alignment", own.alignment,
@@ -246,6 +256,6 @@ def round_cost(
     megabytes = 4 * parameters * cohort / 1e6
     return Finding(
         "round_cost", seconds,
-        f"a round with {cohort:g} clients takes about {seconds:.2g} s in one process, and {megabytes:.2g} MB travel each way",
+        f"a round with {cohort:g} clients takes about {figure(seconds)} s in one process, and {figure(megabytes)} MB travel each way",
         details={"cohort": cohort, "megabytes": megabytes, "parameters": parameters},
     )  # fmt: skip

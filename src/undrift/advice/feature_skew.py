@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from undrift.core.streams import numpy_stream
+
 LEAST = 5  # samples of a class that a client must have to be compared
 CLIENTS = 20  # at most, with the most samples
 DIMENSIONS = 15
 FOLDS = 5
+SHUFFLES = 5
 
 
 def feature_skew(points: np.ndarray, labels: np.ndarray, client: np.ndarray) -> float | None:
@@ -33,6 +36,19 @@ def feature_skew(points: np.ndarray, labels: np.ndarray, client: np.ndarray) -> 
         for auc, size in pairs(scores(inputs[rows], place), place):
             total, weight = total + size * auc, weight + size
     return max(0.0, 2 * total / weight - 1) if weight else None
+
+
+def by_chance(points: np.ndarray, labels: np.ndarray, client: np.ndarray, seed: int) -> float:
+    """The largest value of a few deals in which the samples of every class are shuffled among its clients: two small clients
+    differ by chance too."""
+    found = [0.0]
+    for deal in range(SHUFFLES):
+        stream, dealt = numpy_stream(seed, "advice", 3, deal), client.copy()
+        for one in np.unique(labels):
+            rows = np.flatnonzero(labels == one)
+            dealt[rows] = stream.permutation(client[rows])
+        found.append(feature_skew(points, labels, dealt) or 0.0)
+    return max(found)
 
 
 def scores(inputs: np.ndarray, client: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
     symmetric(ρ)      y → a uniformly drawn *other* class            pair(ρ)     y → y + 1 mod C
     constant(ρ, c)    y → c (a label c stays c)                      permute(s)  y → π_k(y) for a share s of the clients
+    uneven([ρ, …])    symmetric, with a share ρ_k of its own for every client
     gaussian(σ)       y → y + σ · (the targets' deviation) · ε, ε ~ N(0, 1): numbers
     replace_tokens(ρ) y → a uniformly drawn *other* token, for a share ρ of the tokens to predict
 
@@ -26,7 +27,7 @@ from undrift.core.errors import BadRequest
 from undrift.core.samples import Ragged
 from undrift.core.streams import numpy_stream
 
-__all__ = ["constant", "gaussian", "pair", "permute", "replace_tokens", "symmetric"]
+__all__ = ["constant", "gaussian", "pair", "permute", "replace_tokens", "symmetric", "uneven"]
 
 Owners = Sequence[np.ndarray] | None
 
@@ -48,6 +49,33 @@ class Symmetric:
         noisy = labels.astype(np.int64)
         # A shift by 1 … C−1 mod C is a uniform draw among the other classes.
         noisy[chosen] = (noisy[chosen] + stream.integers(1, classes, size=len(chosen))) % classes
+        return noisy
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """Symmetric noise with a rate of its own for every client: `rates` has one per client."""
+
+    rates: Any
+    unit: ClassVar[str] = "sample"
+    when: ClassVar[str] = "after"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rates, list | tuple | np.ndarray) or not len(self.rates):
+            raise BadRequest(f"rates of uneven must be a list with one rate per client, not {self.rates!r}")
+        for rate in self.rates:
+            _check("uneven", "a rate", rate, self.unit, self.when)
+        object.__setattr__(self, "rates", tuple(map(float, self.rates)))
+
+    def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
+        _check_classes("uneven", classes)
+        held = _disjoint("uneven", labels, owners)
+        if len(held) != len(self.rates):
+            raise BadRequest(f"uneven has {len(self.rates)} rates for {len(held)} clients; give one each")
+        noisy = labels.astype(np.int64)
+        for shard, rate in zip(held, self.rates, strict=True):
+            chosen = stream.permutation(shard)[: nearest(rate * len(shard))]
+            noisy[chosen] = (noisy[chosen] + stream.integers(1, classes, size=len(chosen))) % classes
         return noisy
 
 
@@ -185,9 +213,9 @@ def _tokens_of(targets: Any, rows: np.ndarray) -> torch.Tensor:
     return samples.places(targets, rows)
 
 
-symmetric, pair, constant, permute = Symmetric, Pair, Constant, Permute
+symmetric, uneven, pair, constant, permute = Symmetric, Uneven, Pair, Constant, Permute
 gaussian, replace_tokens = Gaussian, ReplaceTokens
-Noise = Symmetric | Pair | Constant | Permute | Gaussian | ReplaceTokens
+Noise = Symmetric | Uneven | Pair | Constant | Permute | Gaussian | ReplaceTokens
 
 
 def before(noises: Sequence[Noise], labels: Any, classes: int, seed: int) -> Any:
