@@ -258,6 +258,30 @@ def test_paper_run_keeps_results_and_resumes(tmp_path, capsys):
     assert "91.54" in text
 
 
+def test_a_results_file_has_the_figures_of_all_presets_that_share_its_runs(tmp_path, capsys, monkeypatch):
+    """Runs of FedNolowe's Table 3 are kept; Figure 3 has its three panels from them, and Table 3 has none."""
+    monkeypatch.setattr(pages, "picture", lambda *_: False)  # no browser
+    results = tmp_path / "results.jsonl"
+    assert command([*SMALL, "--out", str(tmp_path / "out"), "--results", str(results), "--quiet"]) == 0
+    assert command(["paper", "results", str(results), "--figures", str(tmp_path / "figures")]) == 0
+    assert [file.name for file in (tmp_path / "figures").iterdir()] == ["fednolowe-figure3.html"]
+    drawn = figures.drawn(
+        papers.load("fednolowe/figure3"), [json.loads(line) for line in results.read_text().splitlines()]
+    )
+    assert [title.partition(":")[0] for title, _ in drawn] == ["Figure 3a", "Figure 3b", "Figure 3c"]
+    assert all(list(trace.x) == [1, 2] for _, fig in drawn for trace in fig.data)
+    assert "fednolowe-figure3.html" in capsys.readouterr().err
+
+
+def test_values_of_presets_that_share_runs_are_the_same_where_they_have_one_name():
+    """A results line keeps the values of all of them by name."""
+    for name in papers.names():
+        seen = {}
+        for preset in papers.showing(name) if papers.load(name).runs is None else ():
+            for value in preset.values:
+                assert seen.setdefault(value.name, value) == value, f"{preset.name}: {value.name}"
+
+
 def test_paper_run_reports_reductions_and_that_printed_numbers_are_not_comparable(tmp_path, capsys):
     assert command([*SMALL, "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()

@@ -237,6 +237,9 @@ def present(asked: Scaled, rows: list[dict[str, Any]], took: float, folder: Path
 def results(
     file: str = typer.Argument(..., help="a file that `paper run --results` wrote"),
     html: str | None = typer.Option(None, "--html", help="write tables and curves as a page to this file"),
+    figures: str | None = typer.Option(
+        None, "--figures", help="write the figures, also of presets that share the runs, to this folder"
+    ),
 ) -> None:
     """Print the tables and claims of saved results as Markdown."""
     from undrift.papers import pages
@@ -246,3 +249,6 @@ def results(
     if html is not None:
         pages.write_results_page(Path(file), Path(html))
         typer.echo(f"page: {html}", err=True)
+    if figures is not None:
+        made = pages.write_results_figures(Path(file), Path(figures))
+        typer.echo(f"figures: {', '.join(map(str, made)) or 'the preset has none that need no settings'}", err=True)
