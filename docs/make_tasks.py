@@ -27,7 +27,6 @@ EXAMPLES = ("shakespeare", "diabetes", "shapes")
 
 def run(name: str, figures: bool) -> dict[str, object]:
     """Run an example: what it printed, with command, machine, date and seed. Its picture is copied beside the page."""
-    sys.path.insert(0, str(DOCS.parent / "benchmarks"))
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         command = [sys.executable, str(DOCS.parent / "examples" / f"{name}.py"), folder]
@@ -36,7 +35,7 @@ def run(name: str, figures: bool) -> dict[str, object]:
         if (drawn := Path(folder) / f"{name}.png").exists():
             shutil.copyfile(drawn, DOCS / drawn.name)
         if figures and name == "diabetes":
-            from pictured import picture
+            from undrift.report.picture import picture
 
             picture(Path(folder) / "diabetes.html", DOCS / "diabetes.png", (900, 500))
     return {

@@ -1,8 +1,8 @@
 """Numbers: how a disease progresses, at ten hospitals.
 
-Every hospital has patients of another severity (`target_skew`), and SCAFFOLD trains one linear model for all. The script
-prints its RMSE on the test patients beside that of a ridge regression on the pooled data, and writes a page with predicted
-against true values.
+Every hospital has patients of another severity (`target_skew`), and SCAFFOLD trains one linear model for all. A fifth of the
+training patients choose its rate. The script prints the RMSE on the test patients beside that of a ridge regression on the
+pooled data, and writes a page with predicted against true values.
 
     python examples/diabetes.py [FOLDER]
 """
@@ -26,12 +26,16 @@ def rmse(guess: np.ndarray, truth: np.ndarray) -> float:
 
 
 def main(folder: Path) -> None:
-    federation = ud.federate("diabetes", "target_skew(0.5)", 10, seed=0)
+    federation = ud.federate("diabetes", "target_skew(0.5)", 10, seed=0, validation=0.2)
     means = [federation.train(hospital)[1].mean().item() for hospital in range(10)]
-    print(f"{federation.total} patients at 10 hospitals, mean progression {min(means):.0f} to {max(means):.0f}")
+    print(f"{len(federation.y)} patients at 10 hospitals, mean progression {min(means):.0f} to {max(means):.0f}")
 
     # `logistic` is one linear layer. Predictions are center + scale · output of the task of these data.
-    result = ud.run("scaffold", federation, model="logistic", rounds=60, lr=0.02, momentum=0.0, cohort=1.0, out=False)
+    compared = ud.compare(
+        ["scaffold"], federation, grid={"lr": [0.005, 0.02, 0.05]}, model="logistic", rounds=60, momentum=0.0, cohort=1.0,
+        out=folder / "diabetes",
+    )  # fmt: skip
+    result = ud.load(compared.rows[0]["run"], federation=federation)
     print(result.table())
     truth = federation.test_y.numpy()
     with torch.no_grad():
@@ -51,8 +55,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))

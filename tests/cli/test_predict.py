@@ -67,6 +67,114 @@ def test_numbers_are_predicted_in_the_units_of_the_targets(undrift):
     assert np.sqrt(np.mean((predicted - truth) ** 2)) == pytest.approx(recorded["value"], rel=1e-5)
 
 
+HEAD, *HOUSES = [
+    "town,rooms,area,price",
+    *(f"{town},{rooms},{area},{40 * area + rooms}" for n in range(12)
+      for town, rooms, area in (("ulm", 3 + n % 2, 70 + n), ("bonn", 2, 50 + 2 * n))),
+]  # fmt: skip
+
+
+def test_a_csv_is_read_by_the_names_of_its_columns(undrift):
+    """New rows have the columns of the run's file in any order, with or without the target and the client."""
+    Path("houses.csv").write_text("\n".join([HEAD, *HOUSES]))
+    columns = ("--data", "houses.csv", "--target", "price", "--client-column", "town", "--task", "regression")
+    assert undrift("run", *columns, "--rounds", "2", "--clip", "1", "--out", "towns", "--quiet").code == 0
+    same = [dict(zip(HEAD.split(","), line.split(","))) for line in HOUSES]
+    found = []
+    for header in (HEAD, "rooms,area", "area,colour,rooms"):
+        lines = [",".join(one.get(name, "red") for name in header.split(",")) for one in same]
+        Path("new.csv").write_text("\n".join([header, *lines]))
+        done = undrift("predict", "towns", "new.csv", "--out", "out.csv")
+        assert done.code == 0, done.err
+        found.append(Path("out.csv").read_text())
+    assert found[0] == found[1] == found[2]
+    predicted = [float(row["prediction"]) for row in rows("out.csv")]
+    assert predicted == pytest.approx(ud.load("towns").predict(
+        np.array([[float(one["rooms"]), float(one["area"])] for one in same])
+    ).mul(ud.load("towns").setup.plan.task.scale).add(ud.load("towns").setup.plan.task.center)[:, 0].tolist())  # fmt: skip
+    Path("new.csv").write_text("rooms,price\n3,1\n")
+    assert (
+        "unknown column of new.csv, which the run's model takes, 'area'" in undrift("predict", "towns", "new.csv").err
+    )
+
+
+SEQUENCES = """
+import torch
+from torch import nn
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(6, 4), nn.Linear(5, 2)
+    def forward(self, tokens, age):
+        return self.out(torch.cat([self.words(tokens).mean(1), age[:, None]], 1))
+def tokens():
+    return nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 5))
+"""
+
+
+def test_predictions_of_sequences_have_the_runs_token_accuracy(undrift):
+    """Law: one prediction per token, and right as often as stage G says."""
+    Path("mine.py").write_text(SEQUENCES)
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(2, 7, 24)
+    values = draw.integers(0, 5, lengths.sum())
+    arrays = {f"x{part}": values for part in ("_train", "_test")} | {
+        f"y{part}": (values + 1) % 5 for part in ("_train", "_test")
+    }
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    pads = {"x": 5, "y": -1}
+    for name in list(arrays):
+        arrays |= {f"{name}.offsets": offsets, f"{name}.pad": np.array(pads[name[0]])}
+    np.savez("text.npz", **arrays)
+    run = ("--data", "text.npz", "--task", "sequence", "--clients", "3", "--model", "mine:tokens", "--rounds", "3")
+    done = undrift("run", *run, "--lr", "0.5", "--out", "text", "--quiet", "--json")
+    np.savez("new.npz", **{"x": values, "x.offsets": offsets, "x.pad": np.array(9)})  # another pad value is no harm
+    assert undrift("predict", "text", "new.npz", "--trust").code == 0
+    found = rows("text/predictions.csv")
+    assert [(int(row["sample"]), int(row["place"])) for row in found] == [
+        (sample, place) for sample, length in enumerate(lengths) for place in range(length)
+    ]
+    right = np.mean([int(row["prediction"]) for row in found] == (values + 1) % 5)
+    assert right == pytest.approx(done.json["headline"]["value"])
+    assert undrift("predict", "text", "new.npz", "--trust", "--out", "seen.npz").code == 0
+    seen = np.load("seen.npz")
+    assert np.array_equal(seen["offsets"], offsets)
+    assert seen["output"].shape == (len(values), 5)
+    for changes, sentence in (
+        ({"x": values + 1}, "the pad value 5 is also a value"),
+        ({"x": np.where(values == 0, 7, values)}, "the run's model cannot take new.npz: index out of range"),
+        ({"x": values + 0.5}, "new.npz holds float64, and the run's model takes whole numbers"),
+        ({"x.offsets": offsets[[0, 0, -1]]}, "sequence 0 has length 0"),
+    ):
+        np.savez("new.npz", **{"x": values, "x.offsets": offsets, "x.pad": np.array(9), **changes})
+        refused = undrift("predict", "text", "new.npz", "--trust")
+        assert (refused.code, sentence in refused.err, len(refused.err.splitlines())) == (2, True, 1), refused.err
+    np.savez("new.npz", x=values.reshape(-1, 1))
+    assert "sequences of unequal length; give x, x.offsets" in undrift("predict", "text", "new.npz", "--trust").err
+
+
+def test_columns_are_predicted_from_an_npz_and_from_python(undrift):
+    Path("mine.py").write_text(SEQUENCES)
+    draw = np.random.default_rng(0)
+    tokens, age = draw.integers(0, 6, (20, 3)), draw.normal(size=20)
+    columns = {"x.tokens": tokens, "x.age": age}
+    np.savez("people.npz", y=(age > 0).astype(np.int64), client=np.arange(20) % 2, task="classification", **columns)
+    run = ("--data", "people.npz", "--partition", "natural", "--model", "mine:Two", "--rounds", "2", "--out", "people")
+    assert undrift("run", *run, "--quiet").code == 0
+    np.savez("new.npz", **columns)
+    assert undrift("predict", "people", "new.npz", "--trust", "--out", "seen.npz").code == 0
+    result = ud.load("people", trust=True)
+    outputs = result.predict({"age": torch.tensor(age), "tokens": tokens})
+    assert np.array_equal(np.load("seen.npz")["output"], outputs.numpy())
+    assert np.load("seen.npz")["prediction"].tolist() == outputs.argmax(1).tolist()
+    np.savez("new.npz", **{"x.tokens": tokens})
+    assert "which the run's model takes, 'age'" in undrift("predict", "people", "new.npz", "--trust").err
+    np.savez("new.npz", x=tokens)
+    assert "takes the columns age, tokens" in undrift("predict", "people", "new.npz", "--trust").err
+    np.savez("new.npz", **columns, **{"x.age.offsets": np.array([0, 20]), "x.age.pad": np.array(-9)})
+    assert "has 1 samples" in undrift("predict", "people", "new.npz", "--trust").err
+
+
 def test_a_clients_own_model_predicts(undrift, small, tmp_path):
     undrift("run", *small, "--method", "fedper", "--out", "personal", "--quiet")
     x = load("digits").x_test[:5]
@@ -118,7 +226,7 @@ def test_the_whole_model_is_the_base_and_the_adapter(undrift, small, tmp_path):
         (("predict", "first", "other.npz"), "other.npz has no array x; it holds z"),
         (("predict", "first", "holes.npz"), "holes.npz holds NaN or infinite values, first in sample 1"),
         (("predict", "first", "words.csv"), "line 2 of words.csv has 'red' in the column 'b'; give numbers"),
-        (("predict", "first", "short.csv"), "line 3 of short.csv has 1 values where the first has 2"),
+        (("predict", "first", "short.csv"), "line 3 of short.csv has 1 cells, the first line 2"),
         (("predict", "first", "digits", "--client", "99"), "there is no client 99"),
         (("predict", "first", "digits", "--out", "a.txt"), "predictions are written as .csv or .npz, not to 'a.txt'"),
         (("export", "first", "--model", "a.pt"), "a model is written as .safetensors, not to 'a.pt'"),

@@ -24,7 +24,7 @@ SMALL = {"clients": 5, "rounds": 2, "partition": "dirichlet(0.5)", "model": "mlp
         ({"weight_decay": -1.0}, "weight-decay"), ({"lr_decay": 0.0}, "lr-decay"), ({"clip": 0.0}, "clip"),
         ({"validation": 1.0}, "validation"), ({"proxy": -0.1}, "proxy"), ({"optimizer": "sdg"}, "did you mean sgd"),
         ({"engine": "process"}, "did you mean processes"), ({"workers": 0}, "workers"), ({"stop_at": 0.9}, "--validation"),
-        ({"thresholds": "0.5,x"}, "thresholds"), ({"thresholds": (1.5,)}, "thresholds"), ({"memory": 0.0}, "memory"),
+        ({"thresholds": "0.5,x"}, "thresholds"), ({"thresholds": (math.nan,)}, "thresholds"), ({"memory": 0.0}, "memory"),
         ({"evaluate_clients": "none"}, "evaluate-clients"), ({"evaluate_every": 0}, "evaluate-every"),
         ({"round": 3}, "did you mean rounds"), ({"learning_rate": 3}, "unknown option"),
     ],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import undrift as ud
 from undrift.core.errors import BadRequest
+from undrift.core.samples import Columns, Ragged
 
 pytestmark = pytest.mark.extras
 
@@ -119,3 +121,101 @@ def test_hugging_face_images_of_unequal_size_are_refused():
     rows = {"image": [Image.new("RGB", size) for size in ((8, 8), (8, 9))], "label": [0, 1]}
     with pytest.raises(BadRequest, match="sample 0 is 8×8×3 and sample 1 9×8×3; resize them"):
         ud.data.hugging_face(datasets.Dataset.from_dict(rows, features=features))
+
+
+SENTENCES = [[3, 1, 4], [1, 5], [9, 2, 6, 5], [3, 5, 8], [9, 7], [9, 3, 2]] * 3
+
+
+@pytest.fixture
+def texts():
+    """Token ids of unequal length, an age, a class, numbers and tags, in two splits with authors."""
+    datasets = pytest.importorskip("datasets")
+    tags = datasets.ClassLabel(names=["noun", "verb"])
+    features = datasets.Features({
+        "ids": kind_of_lists(datasets, datasets.Value("int64")), "age": datasets.Value("float32"),
+        "tags": kind_of_lists(datasets, tags), "price": datasets.Value("float64"), "author": datasets.Value("string"),
+        "sort": datasets.ClassLabel(names=["tale", "poem"]), "two": kind_of_lists(datasets, datasets.Value("float32")),
+    })  # fmt: skip
+    rows = {
+        "ids": SENTENCES, "age": [float(n) for n in range(18)], "tags": [[n % 2 for n in one] for one in SENTENCES],
+        "price": [100.0 + n for n in range(18)], "author": ["ann", "bob", "cleo"] * 6, "sort": [0, 1] * 9,
+        "two": [[n, 2 * n] for n in range(18)],
+    }  # fmt: skip
+    whole = datasets.Dataset.from_dict(rows, features=features)
+    return datasets.DatasetDict({"train": whole.select(range(12)), "test": whole.select(range(12, 18))})
+
+
+def kind_of_lists(datasets, inner):
+    return datasets.List(inner) if hasattr(datasets, "List") else datasets.Sequence(inner)
+
+
+def test_token_ids_of_unequal_length_are_sequences(texts):
+    data = ud.data.hugging_face(texts, "tags", "author", features=["ids"], task="sequence")
+    assert isinstance(data.x_train, Ragged)
+    assert data.x_train.pad == -1
+    assert (data.classes, data.clients, data.y_train.pad) == (("noun", "verb"), ("ann", "bob", "cleo"), -1)
+    assert data.x_test[np.array([0])].values.tolist() == SENTENCES[12]
+    federation = ud.federate(data, "natural")
+    assert federation.x.dtype == torch.int64
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = torch.nn.Embedding(10, 4), torch.nn.Linear(4, 2)
+
+        def forward(self, ids):
+            return self.out(self.words(ids.clamp(min=0)))
+
+    inline, shared = (
+        ud.run("scaffold", federation, model=Network, rounds=2, engine=engine, workers=2, out=False)
+        for engine in ("inline", "processes")
+    )
+    assert inline.summary["model_sha256"] == shared.summary["model_sha256"]
+    assert inline.summary["headline"]["name"] == "token_accuracy"
+
+
+def test_several_columns_are_given_by_name(texts):
+    data = ud.data.hugging_face(texts, "sort", "author", features=["ids", "age"], pad=0)
+    assert isinstance(data.x_train, Columns)
+    assert data.x_train["ids"].pad == 0
+    assert data.x_train["age"].tolist() == [float(n) for n in range(12)]
+    assert (data.as_task.name, data.classes, data.y_train.tolist()) == ("classification", ("tale", "poem"), [0, 1] * 6)
+    federation = ud.federate(data, "dirichlet(0.5, least=1)", clients=2)
+    assert federation.x["ids"].dtype == torch.int64
+
+
+def test_numbers_of_a_hugging_face_dataset_are_a_regression_in_their_units(texts):
+    data = ud.data.hugging_face(texts, "price", features=["age"], task="regression(loss=mae)")
+    assert (data.as_task.kind, data.as_task.center) == ("mae", 108.5)
+    assert len(data.mean) == 1  # a table, standardised
+    both = ud.data.hugging_face(texts, ["price", "age"], features=["two"], task="regression")
+    assert (both.shape, both.classes, both.y_train.shape) == ((2,), ("price", "age"), (12, 2))
+    lists = ud.data.hugging_face(texts, "two", features=["age"], task="regression")
+    assert (lists.as_task.outputs, lists.y_test.shape) == (2, (6, 2))
+
+
+def test_an_image_may_be_the_target():
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"picture": datasets.Image(), "mask": datasets.Image()})
+    rows = {
+        "picture": [Image.new("RGB", (4, 6), (9 * n, 0, 0)) for n in range(10)],
+        "mask": [Image.new("L", (4, 6), n % 3) for n in range(10)],
+    }
+    data = ud.data.hugging_face(datasets.Dataset.from_dict(rows, features=features), "mask", task="segmentation")
+    assert (data.x_train.shape, data.y_train.shape, len(data.classes)) == ((10, 3, 6, 4), (10, 6, 4), 3)
+    assert data.y_train[:, 0, 0].tolist() == [n % 3 for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"label": "sort", "features": ["ids", "author"]}, "the column author of hugging-face does not hold numbers"),
+        ({"label": "sort", "features": ["ids"], "pad": 5}, "the pad value 5 is also a value"),
+        ({"label": ["price", "author"], "features": ["age"], "task": "regression"}, "author of hugging-face does not"),
+        ({"label": "tags", "features": ["age"], "task": "regression"}, "not numbers, one or several per sample"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_in_one_sentence(texts, asked, reason):
+    with pytest.raises(BadRequest, match=reason) as caught:
+        ud.data.hugging_face(texts, **asked)
+    assert "\n" not in str(caught.value)

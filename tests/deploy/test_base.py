@@ -128,6 +128,26 @@ def test_methods_on_adapters_give_a_simulations_bits(method, deploy, simulate):
     assert torch.equal(deployed.vector, simulate(method, model=adapted, rounds=3).vector)
 
 
+@pytest.mark.parametrize("upload", [None, "quantize(8)"])
+def test_what_only_the_server_changes_travels_down_and_not_up(upload, deploy, simulate):
+    """FLoRA's second tree: a reply has both factors and the head, and not the 64 × 16 entries of the tree."""
+    trained, tree = 2 * (64 + 16) + 16 * 10 + 10, 64 * 16
+    options = {"model": adapted, "rounds": 3, **({"upload": upload} if upload else {})}
+    deployment = deploy("flora", **options)
+    deployed = deployment.serve()
+    down, up = (
+        [
+            max(array.numel() for array in envelope.arrays.values())
+            for _, envelope in sent
+            if envelope.head["kind"] == kind and envelope.arrays
+        ]
+        for sent, kind in ((deployment.transport.down, "orders"), (deployment.transport.up, "replies"))
+    )
+    assert set(down) == {trained + tree}
+    assert set(up) == {trained}
+    assert torch.equal(deployed.vector, simulate("flora", **options).vector)
+
+
 def test_an_app_that_was_made_with_another_base_does_not_start(deploy):
     from dataclasses import replace
 

@@ -130,7 +130,8 @@ def test_diabetes(printed, tmp_path):
 
 @pytest.mark.slow
 def test_shapes(printed, tmp_path):
-    assert float(re.findall(r"mean IoU ([\d.]+)", printed("shapes"))[0]) > 0.8
+    """Six rounds are on the way; what all rounds reach is in docs/tasks.jsonl."""
+    assert float(re.findall(r"mean IoU ([\d.]+)", printed("shapes", "6"))[0]) > 0.4  # background alone: below 0.25
     assert (tmp_path / "shapes.png").exists()
 
 
@@ -139,7 +140,9 @@ def test_shakespeare(printed, tmp_path):
     """Two rounds show that it runs; what all rounds reach is in docs/tasks.jsonl."""
     text = printed("shakespeare", "2")
     assert float(re.findall(r"bigram table: token accuracy ([\d.]+)%", text)[0]) == 27.7
-    assert len(re.findall(r"^fed\S+: token accuracy ([\d.]+)% after 2 rounds", text, re.MULTILINE)) == 2
+    found = re.findall(r"^fed\S+ lr=(\S+): token accuracy ([\d.]+)% after 2 rounds", text, re.MULTILINE)
+    assert len(found) == 2
+    assert {rate for rate, _ in found} <= {"0.003", "0.01", "0.03"}
     assert "My lord, " in text
     assert (tmp_path / "shakespeare.html").stat().st_size > 500
 

@@ -67,6 +67,8 @@ def test_clients_below_epsilon_and_their_rounds_by_hand():
     nan = np.nan
     curve = views.Curve(np.array([0, 1, 2]), (0, 1, 2), np.array([[0.2, 0.9, nan], [0.6, 0.9, 0.4], [0.7, nan, 0.4]]))
     assert views.share_below(curve, 0.5) == pytest.approx([1 / 2, 1 / 3, 1 / 2])
+    errors = views.Curve(curve.rounds, curve.clients, -curve.values)  # of errors the larger ones are worse
+    assert views.share_below(errors, -0.5, lower=True) == pytest.approx([1 / 2, 1 / 3, 1 / 2])
     assert views.clients_rounds_until(curve, 0.5) == ((2 + 1) / 2, 1)
 
 

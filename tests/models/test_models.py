@@ -191,6 +191,17 @@ def test_lenet_on_digits_names_those_that_fit():
         models.build("cnn", (1, 8, 8), 10, (), {"padded": False})
 
 
+@pytest.mark.parametrize("name", ["lstm", "gpt"])
+def test_a_token_beyond_the_table_is_named(name):
+    network = models.build(name, (3,), 5)
+    padded = network(torch.tensor([[4, 0, -1]]))  # below 0 is padding
+    assert padded.shape == (1, 3, 5)
+    with pytest.raises(
+        BadRequest, match=rf"{name} has the tokens 0…4, and a sequence holds 7; pad with a number below 0"
+    ):
+        network(torch.tensor([[4, 7, 0]]))
+
+
 @pytest.mark.parametrize(
     ("name", "args", "options", "reason"),
     [

@@ -1,11 +1,13 @@
 """Kill a run with kill -9 at random moments, resume it each time, and compare with an undisturbed run.
 
 python tests/resume/kills.py --kills 20        (`make kill-test`; five of each in .ci/run)
+python tests/resume/kills.py --task sequence   (or regression)
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -18,13 +20,32 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 METHODS = ("fedavg", "scaffold", "fliu", "fedmr")
 COMMAND = [sys.executable, "-c", "from undrift.cli import main; main()"]
 
 
-def arguments(method: str, rounds: int, engine: str) -> list[str]:
-    return ["run", "--method", method, "--partition", "dirichlet(0.1)", "--rounds", str(rounds), "--engine", engine,
-            "--model", "mlp(100, norm=batch, dropout=0.2)", "--evaluate-every", "10", "--quiet", "--json"]  # fmt: skip
+PROBLEMS = {
+    "classification": ["--partition", "dirichlet(0.1)", "--model", "mlp(100, norm=batch, dropout=0.2)"],
+    "regression": ["--data", "diabetes", "--partition", "target_skew(0.5)", "--clients", "10", "--model", "mlp(64, dropout=0.2)"],
+    "sequence": ["--data", "text.npz", "--task", "sequence", "--partition", "iid", "--clients", "10", "--model", "lstm(width=16)"],
+}  # fmt: skip
+
+
+def arguments(task: str, method: str, rounds: int, engine: str) -> list[str]:
+    return ["run", "--method", method, *PROBLEMS[task], "--rounds", str(rounds), "--engine", engine,
+            "--evaluate-every", "10", "--quiet", "--json"]  # fmt: skip
+
+
+def write_text(path: Path) -> None:
+    """Sequences of unequal length that count modulo nine."""
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(3, 9, 200)
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    x = np.concatenate([(draw.integers(9) + np.arange(length)) % 9 for length in lengths])
+    pads = {"x.pad": np.array(-1), "y.pad": np.array(-1)}
+    np.savez(path, **{"x": x, "y": (x + 1) % 9, "x.offsets": offsets, "y.offsets": offsets, **pads})
 
 
 def rows(folder: Path) -> list[list[tuple]]:
@@ -83,12 +104,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--task", choices=PROBLEMS, default="classification")
     given = parser.parse_args()
     draw, good = random.Random(time.time()), True
     for number, method in enumerate(given.methods):
         engine = "processes" if number % 2 else "inline"
-        run_arguments = arguments(method, given.rounds, engine)
-        with tempfile.TemporaryDirectory() as place:
+        run_arguments = arguments(given.task, method, given.rounds, engine)
+        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+            write_text(Path("text.npz"))
             undisturbed = subprocess.run(
                 [*COMMAND, *run_arguments, "--out", f"{place}/undisturbed"], capture_output=True, text=True, check=True
             )
@@ -100,7 +123,7 @@ def main() -> int:
             db.close()
         resumed_each = len(resumed) == kills and all(a <= b for a, b in itertools.pairwise(resumed)) and resumed[-1] > 0
         good &= same and complete and resumed_each and not behind and kills > 0
-        print(f"{method} on {engine}: {kills} kills, resumed from rounds {resumed}; same model: {same}; every row once: "
+        print(f"{given.task}, {method} on {engine}: {kills} kills, resumed from rounds {resumed}; same model: {same}; every row once: "
               f"{complete}; workers left behind: {behind}", flush=True)  # fmt: skip
     return 0 if good else 1
 

@@ -10,6 +10,15 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("task", ["sequence", "regression"])
+def test_runs_of_other_tasks_survive_it_too(task):
+    script = Path(__file__).with_name("kills.py")
+    options = ["--kills", "2", "--rounds", "60", "--methods", "scaffold", "--task", task]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [("fedavg", "scaffold"), ("fliu", "fedmr")], ids="+".join)  # inline, on processes
 def test_runs_survive_kill_9_at_random_moments(methods):
     script = Path(__file__).with_name("kills.py")

@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from undrift.core.headline import ACCURACY, Headline
 from undrift.papers import papers, results, scales
-from undrift.papers.values import Value, measured, of_curve
+from undrift.papers.values import Value, measured, of_curve, value_of
 
 CURVE = [0.1 * n for n in range(1, 11)]
 
@@ -73,6 +74,26 @@ def test_rounds_until_a_target():
     assert measured(query(both, (0, 1)), Value(window=0, take="clients_below", target=0.5))[0] == pytest.approx(1 / 6)
 
 
+def test_a_value_is_the_headline_unless_it_names_a_metric():
+    rmse = Headline("rmse", "lower", "RMSE", False)
+    assert value_of({}, ACCURACY) == Value()
+    assert value_of({"name": "loss", "metric": "loss"}, rmse) == Value("loss", metric="loss")
+    assert value_of({"note": "weighting.weight"}, rmse) == Value(note="weighting.weight")
+    assert value_of({"window": 0.5}, rmse) == Value(metric="rmse", factor=1.0, better="lower", window=0.5)
+    assert [value_of({}, rmse).kept_curve(one) for one in (rmse, ACCURACY)] == ["curve", None]
+
+
+def test_targets_of_an_error_are_reached_from_above():
+    errors, lower = [1 - value for value in CURVE], {"metric": "rmse", "factor": 1.0, "better": "lower"}
+    for take in ("rounds_until", "clients_until"):
+        found = measured(query(errors, (0,)), Value(take=take, target=0.65, **lower))
+        assert found == measured(query(CURVE, (0,)), Value(take=take, target=0.35, factor=1.0))
+    assert measured(query(errors), Value(take="rounds_until", target=-1.0, **lower))[0] == 11  # never
+    both = [[0.2, 0.9], [0.6, 0.9], [0.6, 0.9]]
+    worse = measured(query(both, (0, 1)), Value(window=0, take="clients_below", target=0.5, **lower))[0]
+    assert worse == pytest.approx(5 / 6)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -81,6 +102,7 @@ def test_rounds_until_a_target():
         ({"take": "median"}, "take must be"),
         ({"take": "rounds_until"}, "need a target"),
         ({"target": 0.5}, "need a target"),
+        ({"better": "less"}, "higher or lower"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(wrong, why):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,7 @@ import undrift as ud
 from undrift.cli.app import app
 from undrift.core.errors import BadRequest
 from undrift.core.headline import ACCURACY, Headline
+from undrift.evaluate.views import protocols
 from undrift.experiment.summary import spread
 from undrift.experiment.tables import legend
 from undrift.report.export import csv_text, latex
@@ -104,6 +107,38 @@ def test_stop_at_ends_when_the_error_is_small_enough():
         ud.run("fedavg", ud.federate("digits", clients=2, validation=0.2), stop_at=2, out=False)
 
 
+def test_thresholds_are_in_units_of_the_headline():
+    settings = {"model": PROBLEMS["regression"][1], "rounds": 2, "cohort": 1.0, "engine": "inline", "out": False}
+    usual = ud.run("fedavg", problem("regression"), **settings)
+    assert usual.summary["stages"]["L1"]["rho"] == {}  # 0.5 of what?
+    values = usual.curve("L1", "own").values[-1]
+    between = float(sorted(values)[1] + sorted(values)[2]) / 2
+    found = ud.run("fedavg", problem("regression"), **settings, thresholds=(between, 1e6, -3.0))
+    assert list(found.summary["stages"]["L1"]["rho"].values()) == [2, 5, 0]  # better is below
+    assert any(line[0] == "rounds until 1e+06" and line[1] == "1" for line in protocols(found.rows, (1e6,)))
+    with pytest.raises(
+        BadRequest, match=r"--thresholds must be a number of at least 0 and at most 1, a share, not 1\.5"
+    ):
+        ud.run("fedavg", problem("sequence"), **{**settings, "model": PROBLEMS["sequence"][1]}, thresholds=(0.5, 1.5))
+
+
+def test_a_headline_below_zero_can_be_stopped_at():
+    class Likelihood(ud.tasks.regression().__class__):
+        """Higher is better, and never above 0."""
+
+        headline, better, title = "minus_mse", "higher", "−MSE"
+
+        def measure(self, output, y):
+            return {"minus_mse": -(super().measure(output, y)["rmse"] ** 2)}
+
+    clients = [problem("regression").train(client) for client in range(3)]
+    held = ud.Federation.from_clients(clients, task=Likelihood(), validation=0.2)
+    settings = {"model": PROBLEMS["regression"][1], "rounds": 20, "lr": 0.05, "engine": "inline", "out": False}
+    stopped = ud.run("fedavg", held, **settings, stop_at=-1.0)
+    assert stopped.summary["rounds"] < 20
+    assert -1.0 <= stopped.summary["stages"]["G"]["validation_minus_mse"] <= 0
+
+
 def test_commands_name_the_metric(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     federation = problem("regression")
@@ -126,3 +161,27 @@ def test_commands_name_the_metric(tmp_path, monkeypatch):
     page = (tmp_path / "page.html").read_text()
     assert "L1 RMSE(L)" in page
     assert "Acc(" not in page
+
+
+def test_nothing_says_accuracy_where_there_is_none(tmp_path, monkeypatch):
+    """Tables, progress, files for a paper, pages, the live page: of a comparison whose headline is an RMSE."""
+    from undrift.live import run_view
+    from undrift.live.records import read_run
+
+    monkeypatch.chdir(tmp_path)
+    options = ["--data", "diabetes", "--clients", "3", "--partition", "iid", "--rounds", "2", "--cohort", "1.0"]
+    said = CliRunner().invoke(app, ["compare", "fedavg", "scaffold", *options, "--workers", "1", "--out", "both"])
+    files = ["report", "both", "--out", "page.html", "--latex", "table.tex", "--csv", "rows.csv"]
+    reported = CliRunner().invoke(app, files)
+    assert (said.exit_code, reported.exit_code) == (0, 0), said.output + reported.output
+    alone = CliRunner().invoke(app, ["run", "--method", "fedavg", *options, "--out", "one", "--log", "rounds.log"])
+    row = read_run("one", tmp_path / "one", running=True)
+    texts = {
+        "compare": said.output, "run": alone.output, "log": Path("rounds.log").read_text(),
+        "page": re.sub(r"<(script|style)\b.*?</\1>", "", Path("page.html").read_text(), flags=re.DOTALL),
+        "latex": Path("table.tex").read_text(), "csv": Path("rows.csv").read_text(),
+        "live": repr(run_view.sections(row, 0)), "show": CliRunner().invoke(app, ["show", "one"]).output,
+    }  # fmt: skip
+    for place, text in texts.items():
+        assert "rmse" in text.lower(), (place, text[:500])
+        assert not (found := re.findall(r".{30}\b(?:accuracy|Acc)\b.{30}", text)), (place, found[:3])

@@ -87,6 +87,10 @@ class Method:
         names = self.private_names(layout)
         return layout.mask(names) if names else None
 
+    def server_mask(self, layout: Layout) -> torch.Tensor | None:
+        names = {name for part in self.on("combine") for name in part.server_entries(layout)}
+        return layout.mask(names) if names else None
+
     @property
     def moves_start(self) -> bool:
         return self.one("personalize") is not None and defines(self.one("personalize"), "start")

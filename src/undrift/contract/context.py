@@ -49,6 +49,7 @@ class Plan:
     lacks: frozenset[str] = frozenset()  # needs that this run cannot provide
     private: torch.Tensor | None = None  # mask along the vector; None where nothing is private
     private_integers: frozenset[str] = frozenset()
+    server_only: torch.Tensor | None = None  # mask of the entries that no client changes; None where there are none
     cohort: float | None = None  # expected number of participants per round, where it is known
     cohorts: str = ""  # how they are drawn: "poisson", "fixed", "all", or "" where that is not known
     uncovered: str = "refuse"  # whether statistics that no privacy mechanism covers may be used: "refuse" or "accept"
@@ -58,6 +59,13 @@ class Plan:
     lockstep_why: str = ""  # which of the two, and why, as a sentence
     weight_cap: float = 1.0  # largest share of the weight that one client may have in a round
     evaluate_on: tuple[str, ...] = ("own", "global")  # what a client's models are evaluated on
+
+    @property
+    def unsent(self) -> torch.Tensor | None:
+        """Mask of the entries that a reply does not carry: private ones, and those that no client changes."""
+        if self.server_only is None or self.private is None:
+            return self.private if self.server_only is None else self.server_only
+        return self.private | self.server_only
 
     def rate(self, round: int) -> float:
         """η_t = η₀ γ^t, by power, so that it does not depend on how the run got here."""

@@ -232,6 +232,10 @@ class Combine(Part):
         """The combined vector of `replies.vectors`; the weights are non-negative and sum to one."""
         raise NotImplementedError
 
+    def server_entries(self, layout: Layout) -> Iterable[str]:
+        """Names of entries that only this rule changes. They travel to the clients and not back."""
+        return ()
+
 
 class ServerUpdate(Part):
     """From the combined vector the next global one."""

@@ -11,6 +11,7 @@ from undrift.data.catalogue import about as about
 from undrift.data.catalogue import available as available
 from undrift.data.catalogue import load, names
 from undrift.data.dataset import DataSet
-from undrift.data.tables import hugging_face, table
+from undrift.data.hf import hugging_face
+from undrift.data.tables import table
 
 __all__ = ["DataSet", "hugging_face", "load", "names", "table"]

@@ -52,17 +52,29 @@ def npz_of_task(path: Path, task: Any) -> DataSet:
         parts |= {"x_test": parts["x_train"][:0], "y_test": parts["y_train"][:0]}
     x, y = parts["x_train"], samples.of(parts["y_train"])
     named = arrays["classes"].tolist() if "classes" in arrays else range(found.outputs or found.count(y))
-    measure = isinstance(x, np.ndarray) and not (found.whole_inputs and x.dtype.kind in "iu") and x.ndim in (2, 4)
-    mean, std = measured(x) if measure else ((), ())
+    mean, std = moments_for(x, found)
     groups: dict[str, Any] = {
         key: value for kind in ("client", "domain") for key, value in _groups(kind, dict(arrays), path).items()
     }
-    for kind in ("clients", "domains"):
-        groups |= {kind: tuple(map(str, groups[kind].tolist()))} if kind in groups else {}
     return DataSet(
         path.stem, **parts, classes=tuple(map(str, named)), mean=mean, std=std, licence=OWN, source=str(path),
-        task=found, **groups,
+        task=found, **with_names(groups),
     )  # fmt: skip
+
+
+def moments_for(x: Any, task: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of tables and images; none of columns, sequences and token ids, which are used as they
+    are."""
+    used_as_is = not isinstance(x, np.ndarray) or (task.whole_inputs and x.dtype.kind in "iu") or x.ndim not in (2, 4)
+    return ((), ()) if used_as_is else measured(x)
+
+
+def with_names(groups: dict[str, Any]) -> dict[str, Any]:
+    """The columns of clients and domains, with their names as a data set holds them."""
+    return {
+        key: tuple(map(str, value.tolist())) if key in ("clients", "domains") else value
+        for key, value in groups.items()
+    }
 
 
 def _with_split(path: Path) -> Arrays:

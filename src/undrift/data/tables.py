@@ -1,6 +1,6 @@
-"""Data that are already in Python: a pandas table or arrays by name, a Hugging Face dataset. One row is one sample.
+"""Data that are already in Python: a pandas table or arrays by name. One row is one sample.
 
-Both become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of
+They become a `DataSet` that knows the client of every sample, so `ud.federate(data, "natural")` is the federation of
 these clients. Every other partition, noise and domain works as on any data set.
 """
 
@@ -51,56 +51,15 @@ def table(
         raise BadRequest(
             f"{name} has {len(labels)} columns to predict, {', '.join(labels)}; say what they mean: task regression or multilabel"
         )
-    x = np.stack([_feature(frame[column], column, name) for column in features], axis=1)
+    x = np.stack([feature(frame[column], column, name) for column in features], axis=1)
     groups = {kind: frame[column] for kind, column in (("client", client), ("domain", domain)) if column}
     tested = None if test is None else frame[test].astype(bool)
     if numbers:
         return _numbers_data_set(name, x, frame, labels, groups, tested, task)
-    return _dataset(name, x, frame[labels[0]], labels[0], groups, tested, None)
+    return data_set(name, x, frame[labels[0]], labels[0], groups, tested, None)
 
 
-def hugging_face(
-    dataset: Any,
-    label: str = "label",
-    client: str | None = None,
-    *,
-    domain: str | None = None,
-    image: str | None = None,
-    features: Sequence[str] | None = None,
-    name: str = "hugging-face",
-) -> DataSet:
-    """A Hugging Face `Dataset`, or a `DatasetDict` with the splits train and test (extra `hf`).
-
-    The input is its image column if it has one, else its columns of numbers."""
-    splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
-    test = next((split for split in ("test", "validation", "valid") if split in splits), None)
-    if "train" not in splits:
-        raise BadRequest(f"{name} has the splits {', '.join(splits)}; name one of them, or call one train")
-    rows = [splits["train"], *([splits[test]] if test else [])]
-    known = rows[0].features
-    images = [column for column, kind in known.items() if type(kind).__name__ == "Image"]
-    image = image or (images[0] if images and features is None else None)
-    taken = [column for column in (label, client, domain) if column is not None]
-    features = [c for c in known if c not in taken and c not in images] if features is None else list(features)
-    for column in (*taken, *([image] if image else features)):
-        if column not in known:
-            raise unknown(f"column of {name}", column, known)
-
-    def whole(column: str) -> np.ndarray:
-        return np.concatenate([np.array(list(part[column])) for part in rows])
-
-    if image:
-        x = _images([each for part in rows for each in part[image]], name)
-    elif features:
-        x = np.stack([_feature(whole(column), column, name) for column in features], axis=1)
-    else:
-        raise BadRequest(f"{name} has no column beside {', '.join(taken)}; it needs features to learn from")
-    groups = {kind: whole(column) for kind, column in (("client", client), ("domain", domain)) if column}
-    tested = np.arange(len(x)) >= len(rows[0]) if test else None
-    return _dataset(name, x, whole(label), label, groups, tested, getattr(known[label], "names", None))
-
-
-def _dataset(
+def data_set(
     name: str,
     x: np.ndarray,
     y: np.ndarray,
@@ -110,7 +69,7 @@ def _dataset(
     classes: Sequence[str] | None,
 ) -> DataSet:
     y = whole_numbers(y, label, name) if y.dtype.kind == "f" else y
-    known, numbers = (np.array(classes), y) if classes else _numbered(y, label, name)
+    known, numbers = (np.array(classes), y) if classes else numbered(y, label, name)
     arrays = _split(name, x, numbers.astype(np.int64), known, groups, test)
     return assembled(name, with_moments(arrays), OWN, name)
 
@@ -126,16 +85,25 @@ def _numbers_data_set(
 ) -> DataSet:
     """A table whose targets are numbers. A regression gets the centre and the scale of its targets."""
     y = np.stack(
-        [_feature(frame[column], column, name, "; predict it as classes, or drop it") for column in labels], axis=1
+        [feature(frame[column], column, name, "; predict it as classes, or drop it") for column in labels], axis=1
     )
     from undrift import tasks
 
-    task = tasks.read(given)
-    if task.name == "regression":
-        y, center, scale = y[:, 0] if len(labels) == 1 else y, float(f"{y.mean():.6g}"), float(f"{y.std():.6g}")
-        task = task.completed(tasks.regression(center=center, scale=scale if scale > 0 else 1.0))
+    task = in_units(tasks.read(given), y)
+    if task.name == "regression" and len(labels) == 1:
+        y = y[:, 0]
     arrays = _split(name, x, y, np.array(list(labels)), groups, test)
     return assembled(name, with_moments(arrays), OWN, name, task=task)
+
+
+def in_units(task: Any, y: Any) -> Any:
+    """The task with the centre and the scale of these targets, where it predicts numbers and says none."""
+    from undrift import tasks
+
+    if task.name != "regression" or not isinstance(y, np.ndarray):
+        return task
+    center, scale = (float(f"{value:.6g}") for value in (y.mean(), y.std()))
+    return task.completed(tasks.regression(center=center, scale=scale if scale > 0 else 1.0))
 
 
 def has_labels(task: Any) -> bool:
@@ -160,15 +128,21 @@ def _split(
     arrays: Arrays = {"classes": classes}
     for split, rows in (("train", ~test), ("test", test)):
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x[rows], y[rows]
+    return arrays | numbered_groups(name, groups, test)
+
+
+def numbered_groups(name: str, groups: Mapping[str, np.ndarray], test: np.ndarray) -> Arrays:
+    """Clients and domains by number, and their names."""
+    arrays: Arrays = {}
     for kind, ids in groups.items():
-        known, numbers = _numbered(ids, kind, name)
+        known, numbers = numbered(ids, kind, name)
         arrays |= {f"{kind}s": known, f"{kind}_train": numbers[~test]} | (
             {f"{kind}_test": numbers[test]} if test.any() else {}
         )
     return arrays
 
 
-def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+def numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values in sorted order, as text, the index of each sample's value)."""
     if any(value is None or (not isinstance(value, str) and str(value) in MISSING) for value in values.tolist()):
         raise BadRequest(f"the column {column} of {name} has missing values; fill them or drop these rows")
@@ -176,7 +150,7 @@ def _numbered(values: np.ndarray, column: str, name: str) -> tuple[np.ndarray, n
     return known.astype(str), numbers.astype(np.int64)
 
 
-def _feature(
+def feature(
     values: np.ndarray, column: str, name: str, fix: str = "; encode it (pandas.get_dummies) or drop it"
 ) -> np.ndarray:
     if values.dtype.kind not in "fiub" or values.ndim != 1:
@@ -185,7 +159,7 @@ def _feature(
         return values.astype(np.float32)
 
 
-def _images(given: Sequence[Any], name: str) -> np.ndarray:
+def pictures(given: Sequence[Any], name: str) -> np.ndarray:
     arrays = [np.asarray(image) for image in given]
     for place, array in enumerate(arrays):
         if array.shape != arrays[0].shape:

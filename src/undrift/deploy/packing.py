@@ -119,7 +119,8 @@ def pack_vector(packer: ArrayPacker, order: Order, reply: Reply, plan: Plan) -> 
     """The trained model or, where upload parts have a wire form, their arrays by name."""
     assert reply.vector is not None
     if not reply.packed:
-        return packer.add(f"{order.work}.vector", shared(reply.vector, plan))
+        sent = reply.vector if (unsent := plan.unsent) is None else reply.vector[~unsent]
+        return packer.add(f"{order.work}.vector", sent)
     return {name: packer.add(f"{order.work}.update.{name}", array) for name, array in reply.packed.items()}
 
 

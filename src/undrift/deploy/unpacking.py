@@ -37,7 +37,10 @@ class Decoder:
 
     def vector(self, reference: Any, base: torch.Tensor) -> torch.Tensor:
         """A vector with the shared entries that arrived and the private entries of `base`."""
-        mask = None if self.plan.private is None else self.plan.private[: len(base)]
+        return self.filled(reference, base, None if self.plan.private is None else self.plan.private[: len(base)])
+
+    def filled(self, reference: Any, base: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """What arrived, and the entries of `base` where the mask says that none did."""
         received = self.array(reference, torch.float32, (len(base) if mask is None else int((~mask).sum()),))
         if mask is None:
             return received.clone()
@@ -48,7 +51,7 @@ class Decoder:
     def trained(self, reference: Any, sent: torch.Tensor) -> torch.Tensor:
         """The model that a site trained: as it is or, where upload parts have a wire form, as the update they packed."""
         if not self.plan.method.on("upload"):
-            return self.vector(reference, sent)
+            return self.filled(reference, sent, self.plan.unsent)
         if not isinstance(reference, dict) or not set(reference.values()) <= set(self.envelope.arrays):
             raise Malformed("the update is not packed as the upload parts do it")
         self.used |= set(reference.values())

@@ -138,10 +138,12 @@ def clients_rounds_until(curve: Curve, epsilon: float) -> tuple[float | None, in
     return (float(np.mean(reached)) if reached else None), len(each) - len(reached)
 
 
-def share_below(curve: Curve, epsilon: float) -> np.ndarray:
-    """Per round the share of the judged clients whose value is below ε."""
+def share_below(curve: Curve, epsilon: float, lower: bool = False) -> np.ndarray:
+    """Per round the share of the evaluated clients whose value is worse than ε: below it, or above it where lower values
+    are better."""
     evaluated = ~np.isnan(curve.values)
-    return (np.where(evaluated, curve.values, np.inf) < epsilon).sum(1) / np.maximum(evaluated.sum(1), 1)
+    worse = curve.values > epsilon if lower else curve.values < epsilon  # a comparison with NaN is false
+    return worse.sum(1) / np.maximum(evaluated.sum(1), 1)
 
 
 def over_seeds(values: Values) -> MeanStd:
@@ -181,7 +183,8 @@ def protocols(query: Query, thresholds: Sequence[float]) -> list[list[str]]:
         f"largest std of {WINDOW} neighbours",
         lambda one: headline.show(float(rolling_std(one.mean).max())) if len(one) >= WINDOW else "—",
     )
-    line(f"std once {WINDOW}-round means stay within {WITHIN:g}", converged)
+    if headline.percent:  # in units of the targets nobody knows what is close
+        line(f"std once {WINDOW}-round means stay within {WITHIN:g}", converged)
     for epsilon in thresholds:
         line(f"rounds until {epsilon:g}", until(epsilon))
     return table

@@ -26,7 +26,7 @@ from undrift.core.schema import (
 from undrift.core.schema import setting as option
 from undrift.core.words import is_unicode, shown
 
-Accuracy = Annotated[float, Ge(0), Le(1)]
+THRESHOLDS = (0.5, 0.8, 0.9, 0.95)  # of a headline that is a share
 
 
 @dataclass
@@ -116,14 +116,15 @@ class Options:
     evaluate_on: Literal["both", "own"] = option(
         "both", "what clients are evaluated on: both their own test slice and the whole test set, or own"
     )
-    thresholds: Sequence[Accuracy] = option(
-        (0.5, 0.8, 0.9, 0.95), "accuracy thresholds ε of ρ(ε), the number of clients above ε"
-    )
+    thresholds: Sequence[float] = option(
+        THRESHOLDS, "thresholds ε of ρ(ε), the number of clients whose headline is better than ε; none by default where the "
+        "headline is no share"
+    )  # fmt: skip
     metrics: Texts | None = option(None, "own metrics, joined by commas: package:function of (logits, y)")
     diagnose: Texts | None = option(None, "diagnostics to record, joined by +: gradients, drift, objective, bound, features, embedding, "
                            "cost, landscape, hessian, ood, confusion")  # fmt: skip
     ood: Text | None = option(None, "data set for out-of-distribution detection")
-    stop_at: Positive | None = option(None, "stop when the headline (accuracy) on validation data reaches this")
+    stop_at: float | None = option(None, "stop when the headline (accuracy, RMSE, …) on validation data reaches this")
     engine: Literal["auto", "inline", "processes", "ray", "flower"] = option(
         "auto", "where clients train: auto, inline, processes, ray"
     )

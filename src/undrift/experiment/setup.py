@@ -19,7 +19,7 @@ from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import network
 from undrift.experiment.callback import RunCallback
-from undrift.experiment.options import Options
+from undrift.experiment.options import THRESHOLDS, Options
 from undrift.federation import images
 from undrift.federation.dealing import federate
 from undrift.federation.environment import faults
@@ -86,8 +86,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         if problem.level == "error":
             raise BadRequest(problem.sentence)
         notices.append(problem.sentence)
-    if options.stop_at is not None and task.percent and options.stop_at > 1:
-        raise BadRequest(f"--stop-at must be a number above 0 and at most 1, a share, not {options.stop_at:g}")
+    options = with_thresholds(options, task)
     trial = network.Trial(flat, federation)
     network.try_task(task, trial)
     loss, augment = network.loss(options.loss, trial, task), network.augmentation(options.augment, federation)
@@ -103,6 +102,19 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     return Setup(
         options, federation, plan.method, plan, runtime, chosen, model_name, notices, read_faults(options.faults)
     )
+
+
+def with_thresholds(options: Options, task: Task) -> Options:
+    """The options with thresholds that the task's headline can reach. The usual ones are shares."""
+    asked = {"--stop-at": () if options.stop_at is None else (options.stop_at,), "--thresholds": options.thresholds}
+    if not task.percent:
+        return replace(options, thresholds=() if options.thresholds == THRESHOLDS else options.thresholds)
+    for flag, values in asked.items():
+        for value in values:
+            if not 0 <= value <= 1 or (flag == "--stop-at" and value == 0):
+                least = "above" if flag == "--stop-at" else "of at least"
+                raise BadRequest(f"{flag} must be a number {least} 0 and at most 1, a share, not {value:g}")
+    return options
 
 
 def make_plan(
@@ -125,6 +137,7 @@ def make_plan(
     private = composed.private_names(flat.layout)
     return replace(
         plan, method=composed, private=composed.private_mask(flat.layout),
+        server_only=composed.server_mask(flat.layout),
         private_integers=frozenset(private & set(flat.layout.integers)),
     )  # fmt: skip
 

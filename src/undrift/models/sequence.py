@@ -16,6 +16,18 @@ from undrift.models._layers import Misfit, Shape, whole
 CONTEXT = 256  # positions of `gpt` where the length of the sequences is not known
 
 
+def embedded(table: nn.Embedding, x: torch.Tensor, network: str) -> torch.Tensor:
+    """The tokens' vectors. What the table does not have is refused; on a GPU only PyTorch notices it."""
+    try:
+        found: torch.Tensor = table(x.clamp(min=0))
+    except IndexError:
+        raise BadRequest(
+            f"{network} has the tokens 0…{table.num_embeddings - 1}, and a sequence holds {int(x.max())}; pad with a number "
+            f"below 0, or name more tokens, as in sequence(outputs={int(x.max()) + 1})"
+        ) from None
+    return found
+
+
 class Lstm(nn.Module):
     def __init__(self, tokens: int, embedding: int, width: int, layers: int) -> None:
         super().__init__()
@@ -24,7 +36,7 @@ class Lstm(nn.Module):
         self.head = nn.Linear(width, tokens)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.head(self.lstm(self.embedding(x.clamp(min=0)))[0])
+        logits: torch.Tensor = self.head(self.lstm(embedded(self.embedding, x, "lstm"))[0])
         return logits
 
 
@@ -82,7 +94,7 @@ class Gpt(nn.Module):
                 f"gpt has {context} positions but a sequence has {length} tokens; give gpt(context={length})"
             )
         places = self.positions(torch.arange(length, device=x.device))
-        logits: torch.Tensor = self.head(self.norm(self.blocks(self.tokens(x.clamp(min=0)) + places)))
+        logits: torch.Tensor = self.head(self.norm(self.blocks(embedded(self.tokens, x, "gpt") + places)))
         return logits
 
 

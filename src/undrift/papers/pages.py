@@ -36,7 +36,7 @@ def write_page(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path:
     sections = opening(preset, rows, scaled.reductions, scaled)
     for column in scaled.columns if rows else ():
         here = [row for row in rows if row["column"] == column.name and "failed" not in row]
-        sections.append((f"curves-{safe(column.name)}", curves_of(here), column.name))
+        sections.append((f"curves-{safe(column.name)}", curves_of(here, preset.headline.name), column.name))
     repeated = [f"undrift run {shlex.quote(row['run'] + '/run.toml')}" for row in rows if "run" in row]
     command = f"undrift paper run {preset.name} --scale {scaled.scale}"
     sections.append(("commands", ("pre", "\n".join([command, "", *repeated[:20]])), "Commands to repeat this"))
@@ -94,23 +94,23 @@ def write_results_page(file: Path, path: Path) -> None:
     preset, rows = read_results(file)
     sections = opening(preset, rows, list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"])))
     for column in dict.fromkeys(row["column"] for row in rows):
-        fig = curves([row for row in rows if row["column"] == column])
+        fig = curves([row for row in rows if row["column"] == column], preset.headline.name)
         sections.append((f"curves-{safe(column)}", fig, column))
     page.write(path, f"{preset.name}: {preset.title}", sections)
 
 
-def curves_of(rows: Sequence[Row]) -> Any:
+def curves_of(rows: Sequence[Row], metric: str) -> Any:
     """Stage G over the rounds, from the runs, or from their lines if some of them were run before."""
     if any("run" not in row for row in rows):
-        return curves([row for row in rows if row.get("curve")])
+        return curves([row for row in rows if row.get("curve")], metric)
     runs = [RunCurve(row["row"], Path(row["run"])) for row in rows]
-    return plots.bands(runs, "accuracy", ("G", "global"))
+    return plots.bands(runs, metric, ("G", "global"))
 
 
-def curves(rows: Sequence[Row]) -> Any:
+def curves(rows: Sequence[Row], metric: str) -> Any:
     """Stage G over the rounds, one line per result."""
     several = len({row["seed"] for row in rows}) > 1
-    fig = plots.figure(plots.STAGES["G", "global"], "round", "accuracy")
+    fig = plots.figure(plots.STAGES["G", "global"], "round", metric)
     for row in rows:
         name = f"{row['row']}, seed {row['seed']}" if several else row["row"]
         fig.add_scatter(x=list(range(1, len(row["curve"]) + 1)), y=row["curve"], mode="lines", name=name)

@@ -14,12 +14,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from undrift import tasks
 from undrift.core.errors import unknown
+from undrift.core.headline import ACCURACY, Headline
+from undrift.data import catalogue
 from undrift.experiment.options import FIELDS
 from undrift.papers import figures as paper_figures
 from undrift.papers.claims import Claim, names_in, parse_claim
 from undrift.papers.figures import Figure, parse_figure
-from undrift.papers.values import Value
+from undrift.papers.values import Value, value_of
 
 LOST = "lost"  # in a preset: a printed number that is not readable any more
 
@@ -78,6 +81,7 @@ class Preset:
     paper: Mapping[str, Any] = field(default_factory=dict)  # its minutes only: the settings are those of the preset
     untestable: tuple[Untestable, ...] = ()
     runs: str | None = None  # the preset whose runs it shows
+    headline: Headline = ACCURACY  # what its values are, where they name no metric
 
     @property
     def runs_name(self) -> str:
@@ -131,6 +135,7 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
     if "runs" in table:
         table = shared(read(table["runs"]), table)
     columns = tuple(Column(**item) for item in table.get("columns", [{"name": "all"}]))
+    headline = headline_for(table["options"])
     preset = Preset(
         name=name,
         title=table["title"],
@@ -139,7 +144,7 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
         options=table["options"],
         rows=tuple(TableRow(**item) for item in table.get("rows", ())),
         columns=columns,
-        values=tuple(Value(**item) for item in table.get("values", [{}] if table.get("rows") else ())),
+        values=tuple(value_of(item, headline) for item in table.get("values", [{}] if table.get("rows") else ())),
         published=by_column(table.get("published", {}), columns),
         claims=tuple(parse_claim(item) for item in table.get("claims", ())),
         quick=table["quick"],
@@ -150,9 +155,17 @@ def parse(name: str, table: Mapping[str, Any]) -> Preset:
         paper=table.get("paper", {}),
         untestable=tuple(Untestable(**item) for item in table.get("untestable", ())),
         runs=table.get("runs"),
+        headline=headline,
     )
     check_names(preset)
     return preset
+
+
+def headline_for(options: Mapping[str, Any]) -> Headline:
+    """The headline of runs with these options: of the task that they name, else of the task of the data set."""
+    call = catalogue.named(str(options.get("data", "")))
+    given = options.get("task") or (catalogue.about(call.name).task if call else "classification")
+    return tasks.read(given).shown
 
 
 @cache

@@ -40,7 +40,7 @@ class ResultLine:
     rounds: Count = setting(..., "rounds of the run")
     seconds: Annotated[float, Ge(0)] = setting(..., "wall time of the rounds")
     values: dict[str, Annotated[list[float], Len(2, 2)]] = setting(..., "[number, std over its window] by name")
-    curve: list[float] = setting([], "accuracy of the global model by round")
+    curve: list[float] = setting([], "headline (accuracy) of the global model by round")
     series: dict[str, dict[str, Any]] = setting({}, "what figures draw besides: `x` and `y` by name")
     reductions: list[str] = setting([], "what differs from the paper, one sentence each")
     undrift: str = setting("", "version")
@@ -86,11 +86,12 @@ def result_line(scaled: Scaled, task: Task, row: Row) -> Row:
     asked = "SELECT value FROM metrics WHERE stage=? AND data=? AND metric=? ORDER BY round"
     curves = [
         [round(value, 4) for (value,) in rows_of(Path(row["run"]), asked, where)]
-        for where in (("G", "global", "accuracy"), ("train", "train", "loss"))
+        for where in (("G", "global", scaled.preset.headline.name), ("train", "train", "loss"))
     ]
     return {
         "preset": scaled.preset.runs_name, "scale": scaled.scale, "row": row["row"], "column": row["column"], "seed": row["seed"],
         "method": row["method"], "rounds": row["rounds"], "seconds": round(row["seconds"], 2), "accuracy": row["accuracy"],
+        **({"headline": row["headline"]} if "headline" in row else {}),
         "values": {name: [round(number, 6) for number in numbers] for name, numbers in values.items()},
         "curve": curves[0], "training_loss": curves[1], "series": kept_series(drawn, Path(row["run"])),
         "reductions": list(scaled.reductions),
@@ -171,7 +172,9 @@ def recomputed(preset: papers.Preset, row: Row) -> dict[str, list[float]]:
     """The preset's values of a results line: from its curve where that is enough, so that a changed window needs no new
     run, otherwise as they were written."""
     kept = row.get("values") or {}
-    values = {v.name: of_curve(row.get(v.kept_curve or "", ()), v) or kept.get(v.name) for v in preset.values}
+    values = {
+        v.name: of_curve(row.get(v.kept_curve(preset.headline) or "", ()), v) or kept.get(v.name) for v in preset.values
+    }
     return {name: pair for name, pair in values.items() if pair is not None}
 
 

@@ -7,13 +7,14 @@ five evaluated rounds is widened to five, because a curve that swings has no las
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undrift.core.headline import Headline
 from undrift.evaluate import views
 from undrift.store.record import rows_of
 
@@ -31,13 +32,15 @@ KEPT_CURVES = {("G", "global", "accuracy"): "curve", ("train", "train", "loss"):
 @dataclass(frozen=True)
 class Value:
     """A number of a run: what is taken of a metric of a stage over a window of the evaluated rounds. With a `note` (AXIS.NAME,
-    such as `personalize.gamma`) it is what parts noted instead of a metric, the mean over clients.
+    such as `personalize.gamma`) it is what parts noted instead of a metric, the mean over clients. A preset's values are
+    those of its headline, unless they name something else (`value_of`).
 
     `window`: 0 (all), the last share (0.1), or (from, to) as shares of the run. `paper` is the paper's own window in words,
     where ours is another. Of a `take` with a target: `rounds_until` is the number of rounds until the mean reaches it (a run
     that never does counts one more than it has), `clients_until` the mean over clients likewise, and `clients_below` the
-    share of the clients that are below it in the window (1 − ρ_ε). `lowest` and `highest` are over rounds and clients.
-    `correlation` is Spearman's over clients, of their means over the window, with `against`: STAGE/DATA/METRIC or AXIS.NAME."""
+    share of the clients that are worse than it in the window (1 − ρ_ε); `better` says which way that is. `lowest` and
+    `highest` are over rounds and clients. `correlation` is Spearman's over clients, of their means over the window, with
+    `against`: STAGE/DATA/METRIC or AXIS.NAME."""
 
     name: str = "G"
     stage: str = "G"
@@ -46,6 +49,7 @@ class Value:
     window: float | tuple[float, float] = 0.1
     take: str = "mean"
     factor: float = 100.0
+    better: str = "higher"
     target: float | None = None
     neighbours: int = 10  # rounds in a rolling deviation
     paper: str | None = None
@@ -64,6 +68,8 @@ class Value:
             raise ValueError(f"{self.name}: {', '.join(WITH_TARGET)} need a target, the others have none")
         if bool(self.against) != (self.take == "correlation"):
             raise ValueError(f"{self.name}: a correlation says what it is against, the others do not")
+        if self.better not in ("higher", "lower"):
+            raise ValueError(f"{self.name}: better must be higher or lower, not {self.better!r}")
 
     @property
     def span(self) -> tuple[float, float]:
@@ -73,10 +79,15 @@ class Value:
         return (1 - self.window, 1.0) if self.window else (0.0, 1.0)
 
     @property
-    def kept_curve(self) -> str | None:
+    def sign(self) -> int:
+        """Multiply a number of the metric by it, and larger is better."""
+        return -1 if self.better == "lower" else 1
+
+    def kept_curve(self, headline: Headline) -> str | None:
         """The curve of a results file that is enough to compute it; None if there is no such curve."""
         of_clients = self.take.startswith("clients") or self.take == "correlation"
-        return None if self.note or of_clients else KEPT_CURVES.get((self.stage, self.data, self.metric))
+        curves = {**KEPT_CURVES, ("G", "global", headline.name): "curve"}
+        return None if self.note or of_clients else curves.get((self.stage, self.data, self.metric))
 
     def rounds(self, count: int) -> slice:
         """The window in a run of so many evaluated rounds; at least five of them, or all."""
@@ -93,6 +104,13 @@ class Value:
         return width if width > max(1, round(count * (end - start))) and self.take in AVERAGES else None
 
 
+def value_of(item: Mapping[str, Any], headline: Headline) -> Value:
+    """A value as a preset writes it. Without a metric it is the headline, in the units that tables show."""
+    own = {"metric": headline.name, "factor": float(headline.factor), "better": headline.better}
+    named = "note" in item or item.get("metric", headline.name) != headline.name
+    return Value(**{**({} if named else own), **item})
+
+
 def measured(query: views.Query, value: Value) -> list[float] | None:
     """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
     curve = curve_named(query, value.note or f"{value.stage}/{value.data}/{value.metric}")
@@ -104,9 +122,9 @@ def measured(query: views.Query, value: Value) -> list[float] | None:
         window = curve.values[value.rounds(len(curve))]
         return [float(np.nanmin(window) if value.take == "lowest" else np.nanmax(window)), 0.0]
     if value.take == "clients_until":
-        return [clients_until(curve, float(value.target or 0)), 0.0]
+        return [clients_until(curve, float(value.target or 0), value.sign), 0.0]
     if value.take == "clients_below":
-        below = views.share_below(curve, float(value.target or 0))[value.rounds(len(curve))]
+        below = views.share_below(curve, float(value.target or 0), value.sign < 0)[value.rounds(len(curve))]
         return [float(below.mean()), float(below.std())]
     return of_curve(curve.mean, value, curve.rounds.tolist())
 
@@ -129,7 +147,7 @@ def of_curve(
     window = np.asarray(values, dtype=float)[value.rounds(len(values))]
     if value.take == "rounds_until":
         numbers = list(rounds) if rounds is not None else list(range(len(values)))
-        reached = views.rounds_until(numbers, values, float(value.target or 0))
+        reached = views.rounds_until(numbers, value.sign * np.asarray(values), value.sign * float(value.target or 0))
         return [float(numbers[-1] + 2 if reached is None else reached), 0.0]
     if value.take == "rolling_std":
         rolling = views.rolling_std(window, value.neighbours)
@@ -140,11 +158,11 @@ def of_curve(
     return [mean, std] if value.take == "mean" else [std, 0.0]
 
 
-def clients_until(curve: views.Curve, target: float) -> float:
+def clients_until(curve: views.Curve, target: float, sign: int = 1) -> float:
     """Mean number of rounds until a client reaches the target; who never does counts one more than the run has."""
     last = int(curve.rounds[-1]) + 2
     columns = [column for column in curve.values.T if not np.isnan(column).all()]
-    each = [views.rounds_until(curve.rounds.tolist(), column, target) for column in columns]
+    each = [views.rounds_until(curve.rounds.tolist(), sign * column, sign * target) for column in columns]
     return float(np.mean([last if rounds is None else rounds for rounds in each])) if each else math.nan
 
 

@@ -85,13 +85,14 @@ def last_values(query: Query, stage: str, data: str, metric: str = "accuracy") -
 
 
 def below(runs: Sequence[tuple[str, Query]], epsilon: float, stage: str = "L2") -> Any:
-    """The share of evaluated clients whose headline on their own data is below ε, over the rounds."""
+    """The share of evaluated clients whose headline on their own data is worse than ε, over the rounds."""
     headline = headline_of(runs[0][1]) if runs else ACCURACY
-    fig = figure(f"clients below {epsilon:g} ({stage} {headline.title}(L))", "round", "share of evaluated clients")
+    side = "above" if headline.lower else "below"
+    fig = figure(f"clients {side} {epsilon:g} ({stage} {headline.title}(L))", "round", "share of evaluated clients")
     for name, query in runs:
         values = curve(query, stage, "own", headline.name)
         if len(values):
-            x, y = (values.rounds + 1).tolist(), share_below(values, epsilon)
+            x, y = (values.rounds + 1).tolist(), share_below(values, epsilon, headline.lower)
             fig.add_scatter(x=x, y=y, name=name, mode="lines+markers")
     fig.update_yaxes(range=[-0.02, 1.02])
     return fig

@@ -192,7 +192,7 @@ class ClientRound:
 
     def upload(self, after: ClientState, reply: Reply) -> None:
         """What leaves: the model without private entries, and what the upload parts make of its update."""
-        self.outgoing = self.without_private(self.trained).cpu()
+        self.outgoing = self.as_sent(self.trained).cpu()
         uploads = [one for one in self.parts if defines(one.part, "upload")]
         if not uploads:
             return
@@ -257,6 +257,12 @@ class ClientRound:
         """Another model as this client gets it: with the client's own private entries."""
         assert self.plan.private is not None
         return torch.where(self.plan.private, self.received.cpu(), vector)
+
+    def as_sent(self, vector: torch.Tensor) -> torch.Tensor:
+        """The trained model as it leaves: what a reply does not carry is as the server had sent it."""
+        if self.plan.server_only is None:
+            return self.without_private(vector)
+        return torch.where(self.plan.unsent, self.order.vector.cpu(), vector.cpu())
 
     def without_private(self, vector: torch.Tensor) -> torch.Tensor:
         """A model as it leaves: private entries as the server had sent them."""

@@ -17,8 +17,8 @@ VALUES = "values"  # what no part packed
 
 
 def packed(plan: Plan, update: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The arrays that travel for an update. Private entries do not."""
-    values = update if plan.private is None else update[~plan.private]
+    """The arrays that travel for an update. Private entries do not, nor those that no client changes."""
+    values = update if (unsent := plan.unsent) is None else update[~unsent]
     arrays: dict[str, torch.Tensor] = {}
     for part in packers(plan):
         made, values = part.pack(values)
@@ -44,10 +44,10 @@ def unpacked(plan: Plan, arrays: dict[str, torch.Tensor]) -> torch.Tensor:
         values = part.unpack(own, values, expected)
     if len(values) != (shared := shared_size(plan)):
         raise Malformed(f"the update has {len(values)} entries instead of {shared}")
-    if plan.private is None:
+    if (unsent := plan.unsent) is None:
         return values
     update = torch.zeros(plan.layout.n)
-    update[~plan.private] = values
+    update[~unsent] = values
     return update
 
 
@@ -66,5 +66,5 @@ def packers(plan: Plan) -> list[Any]:
 
 
 def shared_size(plan: Plan) -> int:
-    """How many entries travel."""
-    return plan.layout.n if plan.private is None else int((~plan.private).sum())
+    """How many entries travel to the server."""
+    return plan.layout.n if (unsent := plan.unsent) is None else int((~unsent).sum())

@@ -6,8 +6,8 @@ Wang et al.: FLoRA: Federated Fine-Tuning Large Language Models with Heterogeneo
 
 Stacking (B_1 … B_m) beside and (A_1 … A_m) above each other gives the sum of the products exactly, whatever the ranks. The
 paper adds it to the base. Here the base stays: M is a second tree of the model, the buffers `lora_merged` of the adapted
-layers (`--adapt "lora(merged=true)"`), which only the server changes. So M is as large as the adapted weights, and it
-travels with the model: in the paper a round sends the stack of all clients' adapters instead.
+layers (`--adapt "lora(merged=true)"`), which only the server changes. So M is as large as the adapted weights. It travels to
+the clients, where the paper sends the stack of all clients' adapters, and not back: a reply has A and B alone.
 
 The trap: a part that keeps a vector along the model's entries keeps it for adapters that are gone after the round, so a
 warning says so.
@@ -25,6 +25,7 @@ import torch
 from undrift.contract.declare import Along
 from undrift.contract.parts import Combine, Plan, Problem, Replies, Server, server_sum
 from undrift.core.low_rank import adapters
+from undrift.core.vector import Layout
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class FLoRA(Combine):
                     "warning",
                     f"{part.name} keeps a vector along the model's entries, and {self.name} begins new adapters every round",
                 )
+
+    def server_entries(self, layout: Layout) -> Iterable[str]:
+        return [adapter.merged.name for adapter in adapters(layout) if adapter.merged is not None]
 
     def combine(self, server: Server, replies: Replies, weights: Sequence[float]) -> torch.Tensor:
         out, draw = server_sum(replies.vectors, weights), server.stream("adapters")

@@ -41,7 +41,7 @@ class TopK(Upload):
         self, job: Job, scratch: None, residual: Tree, update: torch.Tensor, messages: dict[str, Message]
     ) -> tuple[Tree, torch.Tensor, dict[str, Message]]:
         total = update if residual is None else update + torch.as_tensor(residual)
-        shared = len(total) if job.plan.private is None else int((~job.plan.private).sum())
+        shared = len(total) if job.plan.unsent is None else int((~job.plan.unsent).sum())
         k = self.kept(shared)
         sent = torch.zeros_like(total)
         largest = total.abs().topk(k).indices
