@@ -260,9 +260,9 @@ class ClientRound:
 
     def as_sent(self, vector: torch.Tensor) -> torch.Tensor:
         """The trained model as it leaves: what a reply does not carry is as the server had sent it."""
-        if self.plan.server_only is None:
-            return self.without_private(vector)
-        return torch.where(self.plan.unsent, self.order.vector.cpu(), vector.cpu())
+        if (unsent := self.plan.unsent) is None:
+            return vector
+        return torch.where(unsent, self.order.vector.cpu(), vector.cpu())
 
     def without_private(self, vector: torch.Tensor) -> torch.Tensor:
         """A model as it leaves: private entries as the server had sent them."""
