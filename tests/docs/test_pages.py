@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import itertools
 import re
+import shlex
 from pathlib import Path
 
 import undrift as ud
@@ -55,15 +57,18 @@ def test_the_api_reference_has_all_that_a_hook_can_do():
         assert [name for name in cls.__annotations__ if name[0] != "_" and f"- `{name}: " not in page] == []
 
 
+OPTIONS = ("row", "column", "scale")  # of a results command
+
+
 def test_every_results_command_uses_presets_rows_and_columns_that_exist():
     text = (DOCS / "results" / "run").read_text().replace("\\\n", " ")
-    commands = re.findall(r"^\s+(?:[a-z0-9-]+\) )?(paper|mid) (\w+/\S+) (.*)$", text, re.MULTILINE)
-    assert len(commands) >= 11
-    for function, name, options in commands:
-        preset = papers.load(name)
-        rows, columns = re.findall(r'--row "([^"]+)"', options), re.findall(r'--column "?([^"]+?)"? --', options)
-        scale = "mid" if function == "mid" else re.findall(r"--scale (\w+)", options)[0]
-        assert scales.scaled(preset, scale, rows=rows, columns=[c.strip() for c in columns]).tasks()
+    commands = re.findall(r"^\s+(?:[a-z0-9-]+\) )?(paper|mid) (\w+/\S+) (.*?)(?: ;;)?$", text, re.MULTILINE)
+    assert len(commands) >= 16
+    for command, name, options in commands:
+        words = shlex.split(options)
+        given = {key: [word for before, word in itertools.pairwise(words) if before == f"--{key}"] for key in OPTIONS}
+        scale = given["scale"][0] if command == "paper" else "mid"
+        assert scales.scaled(papers.load(name), scale, rows=given["row"], columns=given["column"]).tasks()
 
 
 def test_links_between_pages_resolve():

@@ -12,6 +12,7 @@ import torch
 from undrift import testing
 from undrift.core.errors import BadRequest
 from undrift.methods import sampling
+from undrift.methods.sampling.fedbss import regimes
 from undrift.report.moves import moves
 from undrift.report.traces import traces
 from undrift.testing import run_parts
@@ -63,6 +64,13 @@ def test_the_biased_set_is_noted_by_class_and_the_survey_by_a_few_samples(client
     sampling.fedbss(T1=0).before_training(many, None, {})
     # 16 of the 101 finite ones, evenly spaced by rank: 0, 100/15, …, 100
     assert many.notes["survey"]["loss"] == [float(round(100 * i / 15)) for i in range(16)]
+
+
+def test_the_three_stages_of_uncertainty_are_means_of_tenths():
+    u = torch.tensor([0.0, 0.1] + [0.5] * 6 + [0.9, 0.7] + [0.5] * 8 + [0.2, 0.4])
+    found = regimes(u, boundary=9)  # of 20 samples a tenth are two; the ninth is the most uncertain
+    assert found == {"uncertainty_easy": 0.05, "uncertainty_middle": 0.7, "uncertainty_hard": 0.3}
+    assert regimes(torch.tensor([-torch.inf]), 1) == {}
 
 
 def test_every_sample_of_one_client_is_noted_on_request(client):

@@ -26,6 +26,11 @@ def test_low_and_high_halves_split_the_samples(job):
     assert picked(job, losses, share=0.01) == [1]
 
 
+def test_a_random_half_has_as_many_samples_and_another_choice_in_another_round(tiny):
+    run = run_parts("subset(random, 0.5)", tiny, rounds=2)
+    assert [value for _, _, value in run.notes("picked")] == 2 * [12, 14, 17, 19]
+
+
 def test_a_loss_that_is_not_finite_is_the_largest(job):
     assert picked(job, [0.5, float("nan"), 0.1, 0.3], which="low", share=0.75) == [0, 2, 3]
 

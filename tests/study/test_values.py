@@ -28,6 +28,14 @@ def test_a_shorter_run_averages_the_same_share():
     assert Value(window=0).rounds(7) == slice(0, 7)
 
 
+def test_a_value_of_one_client_is_its_own_curve():
+    two = query([[0.1, 0.5], [0.2, 0.7]], clients=(3, 4))
+    assert measured(two, Value(stage="L1", data="own", client=4)) == pytest.approx([0.6, 0.1])
+    assert measured(two, Value(stage="L1", data="own", client=3, take="highest"))[0] == 0.2
+    assert measured(two, Value(stage="L1", data="own", client=5)) is None
+    assert Value(client=4).kept_curve(ACCURACY) is None
+
+
 def test_no_window_is_a_single_round_of_a_longer_curve():
     value = Value(window=0.025)
     assert value.rounds(2000) == slice(1950, 2000)

@@ -46,7 +46,8 @@ class Term:
         name = self.rows[0] if len(self.rows) == 1 else f"range of {', '.join(self.rows)}"
         times = f"{self.times:g} × " if self.times != 1 else ""
         where = f" in {self.column}" if self.column else ""
-        return f"{times}{name}{where}" + (f" − {self.minus.label}" if self.minus else "")
+        what = f" ({' + '.join(self.values)})" if self.values else ""
+        return f"{times}{name}{where}{what}" + (f" − {self.minus.label}" if self.minus else "")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Value:
     paper: str | None = None
     note: str = ""
     against: str = ""
+    client: int | None = None  # of this client alone
 
     def __post_init__(self) -> None:
         if isinstance(self.window, list):
@@ -85,7 +86,7 @@ class Value:
 
     def kept_curve(self, headline: Headline) -> str | None:
         """The curve of a results file that is enough to compute it; None if there is no such curve."""
-        of_clients = self.take.startswith("clients") or self.take == "correlation"
+        of_clients = self.take.startswith("clients") or self.take == "correlation" or self.client is not None
         curves = {**KEPT_CURVES, ("G", "global", headline.name): "curve"}
         return None if self.note or of_clients else curves.get((self.stage, self.data, self.metric))
 
@@ -114,6 +115,8 @@ def value_of(item: Mapping[str, Any], headline: Headline) -> Value:
 def measured(query: views.Query, value: Value) -> list[float] | None:
     """[the number, its std over the window] of a run, in the units of the record; None if it was never evaluated."""
     curve = curve_named(query, value.note or f"{value.stage}/{value.data}/{value.metric}")
+    if value.client is not None:
+        curve = of_client(curve, value.client)
     if not len(curve):
         return None
     if value.take == "correlation":
@@ -164,6 +167,15 @@ def clients_until(curve: views.Curve, target: float, sign: int = 1) -> float:
     columns = [column for column in curve.values.T if not np.isnan(column).all()]
     each = [views.rounds_until(curve.rounds.tolist(), sign * column, sign * target) for column in columns]
     return float(np.mean([last if rounds is None else rounds for rounds in each])) if each else math.nan
+
+
+def of_client(curve: views.Curve, client: int) -> views.Curve:
+    """The curve of one client, in the rounds in which it was evaluated."""
+    own = [number for number, known in enumerate(curve.clients) if known == client]
+    if not own:
+        return views.Curve(curve.rounds[:0], (), curve.values[:0])
+    there = ~np.isnan(curve.values[:, own[0]])
+    return views.Curve(curve.rounds[there], (client,), curve.values[there][:, own])
 
 
 def curve_named(query: views.Query, name: str) -> views.Curve:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from undrift.evaluate.views import Query, curve
@@ -61,6 +61,11 @@ def embedding(query: Query) -> Any | None:
         return None
     round, client, points = found
     title = f"features before (rings) and after (dots) the training of client {client} in round {round + 1}"
+    return features(title, points)
+
+
+def features(title: str, points: Mapping[str, Any]) -> Any:
+    """The points that the diagnostic `embedding` noted, coloured by class."""
     fig = figure(title, "first direction", "second direction")
     for number, label in enumerate(sorted(set(points["labels"]))):
         colour = COLOURS[number % len(COLOURS)]

@@ -110,6 +110,8 @@ class FedBSS(Sampling):
             job.note("biased_labels", job.labels[easiest[unbiased:]].bincount(minlength=job.plan.classes))
         whole = job.client == self.survey_of
         job.note("survey", survey_note(loss, u, easiest, job.n if whole else SURVEYED))
+        for name, mean in regimes(u[easiest], unbiased).items():
+            job.note(name, mean)
         if whole:
             job.note("biased_samples", easiest[unbiased:].sort().values)
         draw = job.stream("order")
@@ -148,3 +150,13 @@ def survey_note(loss: torch.Tensor, u: torch.Tensor, easiest: torch.Tensor, most
     finite = easiest[torch.isfinite(loss[easiest])]
     few = finite[torch.linspace(0, max(len(finite) - 1, 0), min(most, len(finite))).round().long()]
     return {"loss": [round(v, 4) for v in loss[few].tolist()], "uncertainty": [round(v, 4) for v in u[few].tolist()]}
+
+
+def regimes(u: torch.Tensor, boundary: int) -> dict[str, float]:
+    """Mean uncertainty of the easiest tenth of the samples, of the tenth around the boundary and of the hardest tenth: the three
+    stages of the paper's Figure 3b. `u` is in the order of the loss."""
+    tenth = max(1, len(u) // 10)
+    middle = min(max(boundary - 1 - tenth // 2, 0), len(u) - tenth)
+    parts = {"easy": u[:tenth], "middle": u[middle : middle + tenth], "hard": u[-tenth:]}
+    known = {name: part[torch.isfinite(part)] for name, part in parts.items()}
+    return {f"uncertainty_{name}": round(part.mean().item(), 4) for name, part in known.items() if len(part)}

@@ -145,6 +145,9 @@ def noted_pictures(figure: Pictures, preset: Preset, rows: Sequence[Row], asked:
         if "loss" in found and "steps" in found:
             yield title, pictures.surface(title, found["steps"], found["loss"])
             continue
+        if "before" in found and "after" in found:
+            yield title, pictures.features(title, found)
+            continue
         (x_name, x), (y_name, y) = list(found.items())[:2]
         fig = plots.figure(title, figure.x or x_name, figure.y or y_name)
         fig.add_scattergl(x=x, y=y, mode="markers", marker={"size": 5, "opacity": 0.5})
