@@ -19,7 +19,9 @@ PEERS = (
     ("FedJAX 0.0.17 (the better of jit and pmap)", "fedjax", None),
     ("Flower 1.41.0 simulation (the better of two ways; run apart)", "flower", None),
 )  # fmt: skip
-NOT_PRESETS = ("who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients", "table6")
+NOT_PRESETS = (
+    "who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients", "table6", "advisor", "advisor-race",
+)  # fmt: skip
 WEIGHTS = ["fedavg", "uniform", "bound", "fednolowe"]
 ROBUST = ["median", "trimmed", "krum", "geomedian", "normbound"]
 RULES = {
