@@ -8,7 +8,7 @@ import torch
 from undrift.contract.parts import defines
 from undrift.methods.naming import method
 from undrift.round.lockstep.decide import IN_EPOCHS, NEVER, part_refuses
-from undrift.testing.stacks import in_stacks
+from undrift.testing.stacks import in_stacks, together
 
 # Features of a layer with dead units are divided by a deviation near zero, which makes rounding visible.
 TOLERANCE = {"feddecorr": 1e-3}
@@ -43,6 +43,26 @@ def test_a_result_depends_on_no_stack_and_is_that_of_one_by_one(row, undisturbed
     if not row.noisy:
         tolerance = TOLERANCE.get(row.text, 1e-4)
         assert torch.allclose(found[0].vector, undisturbed(row).vector, rtol=tolerance, atol=tolerance)
+
+
+def record_of(outcome):
+    """All that a run recorded, without its times."""
+    tables = {
+        table: list(outcome.store.record.all(f"SELECT * FROM {table}")) for table in ("metrics", "notes", "events")
+    }
+    return tables | {"cohorts": list(outcome.store.record.all("SELECT round, lr, cohort FROM rounds"))}
+
+
+def test_runs_side_by_side_have_the_records_of_runs_that_are_alone(row, federation, settings):
+    if row.model != "plain" or not able(row):
+        pytest.skip("one by one")
+    runs = [{**settings(row), "evaluate_every": 1, "seed": 3, "lr": 0.1}, {**settings(row), "seed": 4, "lr": 0.07}]
+    beside = together(row.text, federation, *runs)
+    for own, found in zip(runs, beside):
+        alone = in_stacks(50, row.text, federation, **own)
+        assert torch.equal(found.vector, alone.vector)
+        assert torch.equal(found.sent, alone.sent)
+        assert record_of(found) == record_of(alone)
 
 
 def test_only_what_holds_one_clients_network_is_refused(rows):

@@ -148,7 +148,7 @@ def test_a_stack_is_cut_by_bytes():
     runtime = run_parts("fedavg", federation, **own, selection="list([0])", cohort=None).setup.runtime
     assert runtime.plan.layout.nP == 177_996
     orders = [Order("train", 0, client, runtime.initial, {}, size=60) for client in range(1000)]
-    found = groups(runtime, orders)
+    found = groups([(runtime, order) for order in orders])
     each = runtime.lockstep.bytes_of(60)
     assert sorted(position for group in found for position in group) == list(range(1000))
     assert all(len(group) * each <= 50_000_000 for group in found)

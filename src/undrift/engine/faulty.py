@@ -33,6 +33,10 @@ class Faulty(Engine):
             replies.append(reply)
         return replies
 
+    @property
+    def elsewhere(self) -> float:  # type: ignore[override]
+        return self.inner.elsewhere
+
     def ready(self) -> None:
         self.inner.ready()
 

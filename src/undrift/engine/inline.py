@@ -19,6 +19,6 @@ class Inline(Engine):
         self.plan_line = f"engine inline: one process, one thread, on {runtime.model.device} ({why})"
 
     def work(self, orders: Sequence[Order]) -> Iterable[tuple[int, Reply]]:
-        for positions in groups(self.runtime, orders):
-            together = [self.with_state(orders[position]) for position in positions]
-            yield from zip(positions, serve_together(self.runtime, together))
+        for positions in groups([(self.runtime, order) for order in orders]):
+            together = [(self.runtime, self.with_state(orders[position])) for position in positions]
+            yield from zip(positions, serve_together(together))

@@ -23,6 +23,7 @@ from undrift.experiment.run_toml import part_text, read_run, record_rounds
 from undrift.experiment.runner import execute
 from undrift.experiment.setup import Setup, build_federation, prepare
 from undrift.federation.federation import Federation
+from undrift.round.engine import Engine
 from undrift.store.record import UNREADABLE
 from undrift.store.run_store import RunStore
 
@@ -103,6 +104,7 @@ def resume(
     callback: RunCallback | None = None,
     checkpoint_every: int | None = None,
     trust: Trust = False,
+    started: Engine | None = None,
     **overrides: Any,
 ) -> Result:
     """Resume a run from its last checkpoint. The result is the one of a run that was never stopped, bit for bit.
@@ -111,6 +113,7 @@ def resume(
     Objects that run.toml cannot name must be given again: `federation`, `model`, `method`, or an option such as `loss`.
     Code that run.toml names (`package:function`) is imported only with `trust=True`.
     `checkpoint_every=N` writes a checkpoint every N rounds. `result.damage` says what was found damaged.
+    `started` is an engine that already runs.
 
         ud.resume("runs/digits-scaffold-1")
         ud.resume("runs/digits-scaffold-1", rounds=100)
@@ -137,7 +140,7 @@ def resume(
                 server_state.round, None, "resumed", f"from the checkpoint before round {server_state.round}"
             )
         with sentence_if_damaged(folder, damage):
-            result = execute(setup, store, callback or RunCallback(), server_state)
+            result = execute(setup, store, callback or RunCallback(), server_state, started)
         result.damage = [*fallbacks, *damage]
         return result
     except UNREADABLE as error:

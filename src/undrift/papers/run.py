@@ -18,7 +18,7 @@ from undrift.papers.results import ResultWriter, finished
 from undrift.papers.scales import Scaled
 from undrift.papers.values import with_values
 from undrift.store.durable import make_folder, write_file
-from undrift.study.dry_run import dry_run
+from undrift.study.dry_run import Estimate, dry_run
 from undrift.study.tasks import Federations, Row, StudyCallback, Task, run_tasks
 from undrift.study.verdict import Looks
 
@@ -67,8 +67,8 @@ def run(
     writer = ResultWriter(scaled, callback or StudyCallback(), results)
     tasks = scaled.tasks()
     rows = {task.name: line for task, line in finished(scaled.preset, tasks, results)} if missing else {}
-    seconds = cell_seconds(scaled, federations, writer, {cell_of(task) for task in tasks if task.name not in rows})
-    left = [replace(task, seconds=seconds[cell_of(task)]) for task in tasks if task.name not in rows]
+    expected = cell_estimates(scaled, federations, writer, {cell_of(task) for task in tasks if task.name not in rows})
+    left = [expected[cell_of(task)].of(task) for task in tasks if task.name not in rows]
     together = True if workers is not None and workers > 1 else None
     place = {column.name: number for number, column in enumerate(scaled.columns)}  # few federations at a time
     order = sorted(left, key=lambda task: (task.row["seed"], place[task.row["column"]], -task.seconds))
@@ -82,20 +82,20 @@ def cell_of(task: Task) -> Cell:
     return task.row["row"], task.row["column"]
 
 
-def cell_seconds(
+def cell_estimates(
     scaled: Scaled, federations: Federations, callback: StudyCallback, cells: Collection[Cell]
-) -> dict[Cell, float]:
-    """Expected seconds of training of one run of these cells, from a dry run of the first seed."""
+) -> dict[Cell, Estimate]:
+    """What is expected of one run of these cells, from a dry run of the first seed."""
     first_seed = [task for task in replace(scaled, seeds=scaled.seeds[:1]).tasks() if cell_of(task) in cells]
     estimates = dry_run(first_seed, federations, callback, scaled.preset.name)
-    return {cell_of(task): estimate.seconds for task, estimate in zip(first_seed, estimates)}
+    return {cell_of(task): estimate for task, estimate in zip(first_seed, estimates)}
 
 
 def estimate(scaled: Scaled, callback: StudyCallback | None = None) -> dict[Cell, float]:
     """Expected minutes of training per cell, all its seeds together, on one core."""
     cells = [cell_of(task) for task in scaled.tasks()]
-    seconds = cell_seconds(scaled, Federations(), callback or StudyCallback(), cells)
-    return {cell: len(scaled.seeds) * found / 60 for cell, found in seconds.items()}
+    expected = cell_estimates(scaled, Federations(), callback or StudyCallback(), cells)
+    return {cell: len(scaled.seeds) * found.seconds / 60 for cell, found in expected.items()}
 
 
 def run_until_clear(

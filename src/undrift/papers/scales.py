@@ -56,8 +56,8 @@ class Scaled:
         options = row.options if row else {}
         return {**self.options, **column.options, **options, "seed": own, "data_seed": of_data}
 
-    def tasks(self, seconds: Mapping[tuple[str, str], float] | None = None) -> list[Task]:
-        """One task per seed, column and row; none where nothing is trained. `seconds`: the expected ones by (row, column)."""
+    def tasks(self) -> list[Task]:
+        """One task per seed, column and row; none where nothing is trained."""
         tasks = list[Task]()
         if not self.preset.trains:
             return tasks
@@ -66,9 +66,8 @@ class Scaled:
             seed = settings["seed"]
             cell = {"row": row.name, "column": column.name, "seed": seed}
             name = f"{safe(row.name)}-{safe(column.name)}-seed{seed}"
-            expected = (seconds or {}).get((row.name, column.name), 0.0)
             about = {"preset": self.preset.runs_name, "scale": self.scale, **cell}
-            tasks.append(Task(name, row.method, settings, about, expected))
+            tasks.append(Task(name, row.method, settings, about))
         return tasks
 
 

@@ -21,6 +21,7 @@ class Engine:
     trusted = True  # replies come from our own processes
     plan_line = ""  # what was chosen, and why
     states: States
+    elsewhere = 0.0  # seconds so far in which it worked for other runs
 
     def open(self, runtime: Runtime, states: States) -> Engine:
         """Take up another run, where an engine can be lent to several."""

@@ -32,14 +32,18 @@ OnMetrics = Callable[[int, float, Sequence[Metric]], None]  # round, seconds, wh
 
 
 class Clock:
-    """Where the time of a round goes."""
+    """Where the time of a round goes, without what an engine spends on other runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
         self.spent: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._last = self.now()
+
+    def now(self) -> float:
+        return time.perf_counter() - self.engine.elsewhere
 
     def lap(self, name: str, replies: Sequence[Reply] = ()) -> None:
-        now = time.perf_counter()
+        now = self.now()
         self.spent[name] = self.spent.get(name, 0.0) + now - self._last
         for kind in ("training", "scoring", "judging"):
             self.spent[kind] = self.spent.get(kind, 0.0) + sum(reply.spent.get(kind, 0.0) for reply in replies)
@@ -97,7 +101,7 @@ class Loop:
         self.evaluator, self.on_round, self.tolerate, self.stop_at = evaluator, on_round, tolerate, stop_at
         self.on_metrics = on_metrics
         self.plan = runtime.plan
-        self.clock = Clock()
+        self.clock = Clock(engine)
 
     def begin(self) -> ServerState:
         """The state before round 0, made durable."""
@@ -110,12 +114,12 @@ class Loop:
 
     def run(self, state: ServerState) -> ServerState:
         """Rounds until the last one. Whatever ends them, the last committed state is made durable."""
-        began = time.perf_counter()
+        began = self.clock.now()
         try:
             while state.round < self.plan.rounds:
                 before = dict(self.clock.spent)
                 result = self.one_round(state)
-                seconds = time.perf_counter() - began
+                seconds = self.clock.now() - began
                 self.store.record.commit_round(
                     state.round,
                     seconds,
@@ -126,7 +130,7 @@ class Loop:
                     result.events,
                     self.clock.since(before),
                 )
-                began, state = time.perf_counter(), result.state
+                began, state = self.clock.now(), result.state
                 if self.store.due(state):
                     self.store.checkpoint(state)
                 self.clock.lap("store")

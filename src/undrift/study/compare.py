@@ -23,7 +23,7 @@ from undrift.experiment.options import FIELDS, from_keywords
 from undrift.federation.federation import Federation
 from undrift.study.comparison import Comparison, MethodEntry, as_table, entries_of, read_comparison, write_comparison
 from undrift.study.conclusion import Conclusion, by_rank
-from undrift.study.dry_run import dry_run, weighting_note
+from undrift.study.dry_run import Estimate, dry_run, weighting_note
 from undrift.study.grid import SHARED, check_grid
 from undrift.study.tasks import Federations, Row, StudyCallback, run_tasks
 from undrift.study.verdict import Looks
@@ -242,7 +242,7 @@ def run_comparison(
     federations, as_given = Federations(federation), comparison
     try:
         comparison = with_proxy(comparison)
-        seconds = check_and_estimate(comparison, federations, callback or StudyCallback())
+        estimates = check_and_estimate(comparison, federations, callback or StudyCallback())
     except BadRequest:
         remove_unused(folder)
         raise
@@ -253,7 +253,7 @@ def run_comparison(
     try:
         if comparison.grid:
             places = [(n, p) for n in numbers for p in range(len(points[n]))]
-            search = [comparison.task(n, comparison.seeds[0], points[n][p], seconds[n][p]) for n, p in places]
+            search = [estimates[n][p].of(comparison.task(n, comparison.seeds[0], points[n][p])) for n, p in places]
             tried, took = run_tasks(search, folder, federations, callback, **spread)
             for n in numbers:
                 scores = [validation_score(row) for (m, _), row in zip(places, tried) if m == n]
@@ -261,7 +261,7 @@ def run_comparison(
             rejected = tuple(task.name for task, (n, p) in zip(search, places) if p != chosen[n])
             write_comparison(folder, replace(as_given, rejected=rejected))
         tasks = [
-            comparison.task(n, seed, points[n][chosen[n]], seconds[n][chosen[n]])
+            estimates[n][chosen[n]].of(comparison.task(n, seed, points[n][chosen[n]]))
             for seed in comparison.seeds
             for n in numbers
         ]
@@ -286,11 +286,13 @@ def with_proxy(comparison: Comparison) -> Comparison:
     return replace(comparison, options=shared)
 
 
-def check_and_estimate(comparison: Comparison, federations: Federations, callback: StudyCallback) -> list[list[float]]:
-    """Dry run of every method at every point of the grid: the expected seconds, by method and point."""
+def check_and_estimate(
+    comparison: Comparison, federations: Federations, callback: StudyCallback
+) -> list[list[Estimate]]:
+    """Dry run of every method at every point of the grid: what is expected of the runs, by method and point."""
     points = [(n, point) for n, entry in enumerate(comparison.entries) for point in comparison.points(entry)]
     tasks = [comparison.task(n, comparison.seeds[0], point) for n, point in points]
-    seconds: list[list[float]] = [[] for _ in comparison.entries]
+    found: list[list[Estimate]] = [[] for _ in comparison.entries]
     estimates = dry_run(tasks, federations, callback)
     if note := weighting_note({comparison.entries[n].label: e.weighting for (n, _), e in zip(points, estimates)}):
         callback.on_message(note)
@@ -300,8 +302,8 @@ def check_and_estimate(comparison: Comparison, federations: Federations, callbac
                 "--grid chooses by the global model on validation data, and "
                 f"{comparison.entries[n].label} has no global model; leave out one of them"
             )
-        seconds[n].append(estimate.seconds)
-    return seconds
+        found[n].append(estimate)
+    return found
 
 
 def remove_unused(folder: Path) -> None:

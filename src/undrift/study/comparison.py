@@ -75,7 +75,7 @@ class Comparison:
         (seed, data_seed), varies = self.seeds[-1], len({data_seed for _, data_seed in self.seeds}) > 1
         return replace(self, seeds=(*self.seeds, (seed + 1, data_seed + varies)))
 
-    def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any], seconds: float = 0.0) -> Task:
+    def task(self, number: int, seed: tuple[int, int], point: Mapping[str, Any]) -> Task:
         """One run: method `number` at a seed and a point of the grid."""
         from undrift.study.grid import at_point
 
@@ -86,7 +86,7 @@ class Comparison:
         settings = {**self.options, **at.own_options, "seed": seed[0], "data_seed": seed[1]}
         row = {"method": at.label, "seed": seed[0], **({"chosen": dict(point)} if point else {})}
         name = f"{number:02d}-{safe(entry.label)}{safe(values)}-seed{seed[0]}"
-        return Task(name, method, settings, row, seconds)
+        return Task(name, method, settings, row)
 
     def foreign_code(self) -> list[str]:
         """The code outside Undrift that the methods and options name."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import from_keywords
+from undrift.study.bundles import fitting
 from undrift.study.tasks import Federations, StudyCallback, Task
 
 
@@ -17,6 +18,12 @@ class Estimate:
     seconds: float  # of training; 0 where a step cannot be timed
     has_global_model: bool
     weighting: str  # how clients are weighed
+    alike: str  # equal for runs whose clients can share stacks; empty where they cannot
+    beside: int  # so many of them fill a stack
+
+    def of(self, task: Task) -> Task:
+        """The task with what is expected of it."""
+        return replace(task, seconds=self.seconds, alike=self.alike, beside=self.beside)
 
 
 def dry_run(
@@ -44,7 +51,7 @@ def dry_run(
         except Exception:  # the user's model or loss fails; it fails again in a client, with an error that names it
             seconds = 0.0
         weighting = setup.method.one("weighting").name
-        estimates.append(Estimate(seconds, setup.plan.private is None, weighting))
+        estimates.append(Estimate(seconds, setup.plan.private is None, weighting, *fitting(setup)))
     everybody = list(dict.fromkeys(task.method_label for task in tasks))
     for sentence, concerned in notices.items():
         whose = "" if list(concerned) == everybody and len(everybody) > 1 else f"{some(list(concerned))}: "

@@ -1,4 +1,4 @@
-"""A pool of processes for whole runs: one process per core, each running one run at a time on one thread.
+"""A pool of processes for whole runs: one process per core, each on one thread, with one run or one bundle at a time.
 
 Runs exchange nothing, so every core stays busy. When fewer runs are left than would fill the cores evenly, a few more are
 started than there are cores, and the operating system shares the cores among them. When there are fewer runs than cores
@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from undrift.engine.spawn import Worker, start_worker, stop_workers
 from undrift.experiment.callback import RunCallback
 
 if TYPE_CHECKING:
+    from undrift.federation.federation import Federation
     from undrift.study.tasks import Federations, Row, StudyCallback, Task
 
 EXTRA_RUNS = 4  # at most so many runs beyond the number of cores, at the end
@@ -34,10 +35,10 @@ STOP_SECONDS = 20.0  # for an interrupted run to make its last round durable
 
 @dataclass
 class Slot:
-    """A process of the pool, and the task that it runs."""
+    """A process of the pool, and the tasks that it runs, by name."""
 
     worker: Worker
-    task: Task | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)
 
 
 def run_together(
@@ -49,28 +50,33 @@ def run_together(
     store_row: Callable[[Task, Row], None],
 ) -> float:
     """Run all tasks. Returns the wall seconds from the moment when the processes are ready."""
-    extra = min(cores - 1, EXTRA_RUNS, max(0, len(tasks) - cores))
-    share = max(1, cores // len(tasks))
-    each = f"each on {share} workers" if share > 1 else "each on one thread"
-    callback.on_start(tasks, f"{min(len(tasks), cores)} runs at a time, {each}", cores)
-    slots = [Slot(start(share)) for _ in range(min(len(tasks), cores + extra))]
+    from undrift.study.bundles import bundled, said
+
+    bundles = bundled(tasks, cores)
+    extra = min(cores - 1, EXTRA_RUNS, max(0, len(bundles) - cores))
+    share = max(1, cores // len(bundles))
+    callback.on_start(
+        tasks, said(bundles, cores, f"each on {share} workers" if share > 1 else "each on one thread"), cores
+    )
+    slots = [Slot(start(share)) for _ in range(min(len(bundles), cores + extra))]
     sender = TaskSender(federations)
-    waiting, began = deque(tasks), time.perf_counter()
+    waiting, began = deque(bundles), time.perf_counter()
     try:
         for slot in slots:
             slot.worker.pipe.poll(60.0)  # "ready", or the end of the pipe
         began = time.perf_counter()
-        while waiting or any(slot.task for slot in slots):
-            busy = sum(slot.task is not None for slot in slots)
+        while waiting or any(slot.tasks for slot in slots):
+            busy = sum(bool(slot.tasks) for slot in slots)
             most = cores if busy + len(waiting) > cores + extra else cores + extra
             for slot in slots:
-                if slot.task is None and waiting and busy < most:
-                    slot.task, busy = waiting.popleft(), busy + 1
-                    sender.send(slot.worker.pipe, slot.task, folder)
+                if not slot.tasks and waiting and busy < most:
+                    slot.tasks, busy = {task.name: task for task in waiting.popleft()}, busy + 1
+                    sender.send(slot.worker.pipe, list(slot.tasks.values()), folder)
             for pipe in wait([slot.worker.pipe for slot in slots], 0.5):
                 slot = next(slot for slot in slots if slot.worker.pipe is pipe)
-                receive(slot, folder, share, callback, store_row)
-            sender.keep_only([*waiting, *[slot.task for slot in slots if slot.task]])
+                waiting.extendleft(receive(slot, folder, share, callback, store_row))
+            left = [*waiting, *[slot.tasks.values() for slot in slots]]
+            sender.keep_only([task for bundle in left for task in bundle])
             callback.on_tick()
     except KeyboardInterrupt:
         stop_runs(slots)
@@ -90,18 +96,22 @@ class TaskSender:
     def __init__(self, federations: Federations) -> None:
         self.federations, self.packed = federations, dict[str, tuple[Any, bytes]]()
 
-    def send(self, pipe: Connection, task: Task, folder: Path) -> None:
+    def send(self, pipe: Connection, tasks: Sequence[Task], folder: Path) -> None:
         import cloudpickle
 
+        keys = [self.federations.key(task.settings) for task in tasks]
+        packed = {key: self.pack(key, task) for key, task in zip(keys, tasks)}
+        pipe.send((sys.path, cloudpickle.dumps((tasks, folder)), keys, packed))
+
+    def pack(self, key: str, task: Task) -> bytes:
         from undrift.engine.arena import Arena, MappedBlocks, pack_objects
 
-        key = self.federations.key(task.settings)
         if key not in self.packed:
             federation, arena, windows = self.federations.of(task.settings), Arena(), MappedBlocks()
             self.packed[key] = arena, pack_objects(federation, arena)
             federation.move_arrays(lambda tensor: windows.tensor(arena.place(tensor)))
             arena.forget()
-        pipe.send((sys.path, cloudpickle.dumps((task, folder)), key, self.packed[key][1]))
+        return self.packed[key][1]
 
     def keep_only(self, tasks: Sequence[Task]) -> None:
         """Release the federations that none of these tasks needs."""
@@ -113,29 +123,33 @@ class TaskSender:
 
 def receive(
     slot: Slot, folder: Path, share: int, callback: StudyCallback, store_row: Callable[[Task, Row], None]
-) -> None:
-    """Handle one message of a process. A process that died is replaced, and its run is marked as failed."""
+) -> list[list[Task]]:
+    """Handle one message of a process. A process that died is replaced, and its run is marked as failed. Where it had
+    several, nobody knows which of them was the cause: returns them to be resumed, each by itself."""
     from undrift.study.tasks import failed_row
 
     try:
-        kind, content = slot.worker.pipe.recv()
+        kind, name, content = slot.worker.pipe.recv()
     except (EOFError, OSError):
         code = slot.worker.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        task, slot.task, slot.worker = slot.task, None, start(share)
-        if task is not None:
+        lost, slot.tasks, slot.worker = list(slot.tasks.values()), {}, start(share)
+        if len(lost) > 1:
+            callback.on_message(f"a process with {len(lost)} runs died ({how}); each of them is resumed by itself")
+            return [[task] for task in reversed(lost)]
+        for task in lost:
             store_row(task, failed_row(task, folder / task.name, f"the process that ran it died ({how})"))
-        return
-    if slot.task is not None and kind == "round":
-        callback.on_round(slot.task, *content)
-    elif slot.task is not None and kind == "row":
-        task, slot.task = slot.task, None
-        store_row(task, content)
+        return []
+    if kind == "round" and name in slot.tasks:
+        callback.on_round(slot.tasks[name], *content)
+    elif kind == "row" and name in slot.tasks:
+        store_row(slot.tasks.pop(name), content)
+    return []
 
 
 def stop_runs(slots: Sequence[Slot]) -> None:
     """Ask every run to stop, and wait until its last round is durable. A second Ctrl-C does not wait."""
-    busy = [slot for slot in slots if slot.task is not None]
+    busy = [slot for slot in slots if slot.tasks]
     for slot in busy:
         slot.worker.process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
@@ -160,17 +174,17 @@ class StopSignal:
 
 
 class Reporter(RunCallback):
-    """In a process of the pool: reports rounds to the parent, at most five times a second."""
+    """In a process of the pool: reports the rounds of a run to the parent, at most five times a second."""
 
-    def __init__(self, pipe: Connection, stop: StopSignal) -> None:
-        self.pipe, self.stop, self.last = pipe, stop, 0.0
+    def __init__(self, pipe: Connection, stop: StopSignal, task: Task) -> None:
+        self.pipe, self.stop, self.task, self.last = pipe, stop, task.name, 0.0
 
     def on_round(self, round: int, rounds: int, seconds: float, headline: float | None) -> None:
         if self.stop.received:
             raise KeyboardInterrupt
         if time.monotonic() - self.last > 0.2 or round + 1 == rounds:
             self.last = time.monotonic()
-            self.pipe.send(("round", (round + 1, headline)))
+            self.pipe.send(("round", self.task, (round + 1, headline)))
 
 
 def main() -> None:
@@ -187,12 +201,12 @@ def main() -> None:
     torch.set_num_threads(1)
     from undrift.engine.arena import MappedBlocks, unpack
     from undrift.experiment import resume as reopen  # noqa: F401 - imported before the clock starts
-    from undrift.study.tasks import failed_row, run_task
+    from undrift.study.bundles import carry_out
 
     stop = StopSignal()
     signal.signal(signal.SIGTERM, stop)
-    federation_key, federation = "", None
-    pipe.send(("ready", None))
+    federations: dict[str, Federation] = {}
+    pipe.send(("ready", "", None))
     while not stop.received:
         try:
             data = pipe.recv_bytes()
@@ -200,19 +214,30 @@ def main() -> None:
             return
         if not data:
             return
-        path, objects, key, packed = cloudpickle.loads(data)
+        path, objects, keys, packed = cloudpickle.loads(data)
         sys.path[:] = [*sys.path, *[place for place in path if place not in sys.path]]
-        task, folder = cloudpickle.loads(objects)
-        if key != federation_key:
-            federation_key, federation = key, unpack(packed, MappedBlocks())
-        assert federation is not None
-        try:
-            row = run_task(task, folder, federation, Reporter(pipe, stop))
-        except Exception as error:  # a bug: this run fails, the others continue
-            import traceback
+        tasks, folder = cloudpickle.loads(objects)
+        federations = {key: federations.get(key) or unpack(packed[key], MappedBlocks()) for key in packed}
+        carry_out(
+            tasks,
+            folder,
+            {task.name: federations[key] for task, key in zip(tasks, keys)},
+            lambda task: Reporter(pipe, stop, task),
+            lambda task, row: pipe.send(("row", task.name, row)),
+            guarded,
+        )
 
-            row = failed_row(task, folder / task.name, f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
-        pipe.send(("row", row))
+
+def guarded(task: Task, folder: Path, *about: Any) -> Row:
+    """`run_task`, where an error that is a bug fails this run, and the others continue."""
+    from undrift.study.tasks import failed_row, run_task
+
+    try:
+        return run_task(task, folder, *about)
+    except Exception as error:
+        import traceback
+
+        return failed_row(task, folder / task.name, f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from undrift.store.durable import append_line, make_folder
 
 if TYPE_CHECKING:  # the live page reads rows without torch
     from undrift.federation.federation import Federation
+    from undrift.round.engine import Engine
 
 Row = dict[str, Any]
 SHAPE_FEDERATION = (
@@ -66,6 +67,8 @@ class Task:
     row: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # expected, of training
     pause_at: int | None = None  # rounds after which the run pauses; it is continued by a task of the same name
+    alike: str = ""  # equal for runs whose clients can share stacks; empty where they cannot
+    beside: int = 1  # so many of them fill a stack
 
     @property
     def rounds(self) -> int:
@@ -138,8 +141,10 @@ class Federations:
                 del self.made[key]
 
 
-def run_task(task: Task, folder: Path, federation: Federation, callback: RunCallback) -> Row:
-    """Start a run, or resume it where it has a checkpoint. Returns its row."""
+def run_task(
+    task: Task, folder: Path, federation: Federation, callback: RunCallback, engine: Engine | None = None
+) -> Row:
+    """Start a run, or resume it where it has a checkpoint. Returns its row. `engine` is one that already runs."""
     from undrift.experiment.foreign_code import foreign_code
     from undrift.experiment.resume import resume
     from undrift.experiment.runner import run_options
@@ -155,10 +160,10 @@ def run_task(task: Task, folder: Path, federation: Federation, callback: RunCall
         if has_checkpoint(place):
             method = None if isinstance(task.method, str) else task.method
             asked = foreign_code({**task.settings, "method": task.method})  # its run.toml may not name any other code
-            result = resume(place, federation=federation, callback=callback, method=method, trust=asked)
+            result = resume(place, federation=federation, callback=callback, method=method, trust=asked, started=engine)
         else:
             settings = {"force": True, **task.settings, "method": task.method, "out": str(place)}
-            result = run_options(from_keywords(settings), federation, callback)
+            result = run_options(from_keywords(settings), federation, callback, started=engine)
     except (RunFailed, BadRequest) as error:
         return failed_row(task, place, str(error))
     except KeyboardInterrupt:
@@ -241,12 +246,20 @@ def run_in_turn(
     callback: StudyCallback,
     store_row: Callable[[Task, Row], None],
 ) -> float:
-    """Run the tasks one after another in this process. Returns the wall seconds."""
-    began = time.perf_counter()
-    callback.on_start(tasks, "one run after another", 1)
-    for number, task in enumerate(tasks):
-        federations.keep_only(tasks[number:])
-        store_row(task, run_task(task, folder, federations.of(task.settings), ForwardRounds(task, callback)))
+    """Run the tasks in this process: one bundle after another. Returns the wall seconds."""
+    from undrift.study.bundles import bundled, carry_out, said
+
+    began, bundles = time.perf_counter(), bundled(tasks, 1)
+    callback.on_start(tasks, said(bundles, 1, ""), 1)
+    for number, bundle in enumerate(bundles):
+        federations.keep_only([task for later in bundles[number:] for task in later])
+        carry_out(
+            bundle,
+            folder,
+            {task.name: federations.of(task.settings) for task in bundle},
+            lambda task: ForwardRounds(task, callback),
+            store_row,
+        )
     return time.perf_counter() - began
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from undrift.contract.parts import Part
 from undrift.core.errors import BadRequest
+from undrift.engine.side_by_side import Ended, SideBySide, side_by_side
 from undrift.federation.federation import Federation
 from undrift.round.lockstep.decide import Lockstep
 from undrift.testing.toys import Broken, Outcome, run_parts, small_network
@@ -32,6 +34,22 @@ def in_stacks(clients: int, what: Any, federation: Federation, **options: Any) -
     """A run in stacks of so many clients."""
     with stacks_of(clients):
         return run_parts(what, federation, **{**options, "lockstep": "on"})
+
+
+def together(what: Any, federation: Federation, *runs: dict[str, Any]) -> list[Outcome]:
+    """Runs side by side, whose clients share stacks; each has options of its own, such as a seed or a rate."""
+    found: dict[int, Outcome] = {}
+
+    def ended(number: int, how: Ended) -> None:
+        if how.error is not None:
+            raise how.error
+        found[number] = how.value
+
+    def one(own: dict[str, Any], engine: SideBySide) -> Outcome:
+        return run_parts(what, federation, engine=engine, **{**own, "lockstep": "on"})
+
+    side_by_side([partial(one, own) for own in runs], ended)
+    return [found[number] for number in range(len(runs))]
 
 
 def check_stacks(part: Part, federation: Federation, settings: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ class Outcome:
 class Losing(Engine):
     """Replies of (round, client) get lost on the way, after the client has written its state."""
 
-    def __init__(self, inner: Inline, lost: Collection[tuple[int, int]]) -> None:
+    def __init__(self, inner: Engine, lost: Collection[tuple[int, int]]) -> None:
         self.inner, self.lost, self.states, self.name = inner, lost, inner.states, inner.name
 
     def map(self, orders: Sequence[Order]) -> list[Reply]:
@@ -106,16 +106,24 @@ class Losing(Engine):
 
 
 def run_parts(
-    what: Any, federation: Federation, *, lose: Collection[tuple[int, int]] = (), folder: Any = None, **options: Any
+    what: Any,
+    federation: Federation,
+    *,
+    lose: Collection[tuple[int, int]] = (),
+    folder: Any = None,
+    engine: Engine | None = None,
+    **options: Any,
 ) -> Outcome:
     """Run parts (a part, a text, a Method, or a list) on a federation with small settings; everything stays in memory
-    unless `folder` is given. Defaults: 3 rounds of all clients, 2 epochs, batch 16, lr 0.1, no momentum."""
+    unless `folder` is given. `engine` is one that already runs.
+    Defaults: 3 rounds of all clients, 2 epochs, batch 16, lr 0.1, no momentum."""
     pieces = what if isinstance(what, (list, tuple)) else [what]
     own = {"model": federation.model, "loss": federation.loss} if isinstance(federation, Toy) else {}
     settings = from_keywords({**QUICK, **own, **options, "method": method(*pieces)})
     setup = prepare(settings, federation)
     store = RunStore(folder, every=1)
-    loop = setup.loop(Losing(Inline(setup.runtime, store.states), lose), store)
+    opened = Inline(setup.runtime, store.states) if engine is None else engine.open(setup.runtime, store.states)
+    loop = setup.loop(Losing(opened, lose), store)
     with one_thread():
         return Outcome(setup, loop.run(loop.begin()), store)
 

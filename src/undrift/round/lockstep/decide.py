@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,17 @@ def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: boo
     return 0, f"clients one by one ({reason})"
 
 
+def alike(plan: Plan, flat: Flat, sample: torch.Tensor) -> str:
+    """Equal for runs whose clients can share a stack: the same network, batches, optimizer, and parts at the client. Seeds,
+    data, rates and numbers of epochs or rounds may differ."""
+    private = None if plan.private is None else plan.private.nonzero().flatten().tolist()
+    needs = sorted({need for part in plan.method.parts for need in part.needs})
+    settings = (plan.batch, plan.momentum, plan.weight_decay, plan.clip, plan.persist_momentum, plan.lockstep)
+    network = (plan.layout.signature, str(flat.module), str(flat.device), tuple(sample.shape), str(sample.dtype))
+    known = repr((network, settings, plan.method.at_client, needs, private, plan.classes))
+    return hashlib.sha256(known.encode()).hexdigest()
+
+
 class Lockstep:
     """What a worker needs for stacks."""
 
@@ -123,6 +135,7 @@ class Lockstep:
         self.dense = dense_network(flat)
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
         self.plan, self.sample = plan, sample[0].numel()
+        self.alike = alike(plan, flat, sample)
 
     def bytes_of(self, samples: int) -> int:
         """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, and one

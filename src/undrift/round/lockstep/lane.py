@@ -30,14 +30,14 @@ class Lane:
     def __init__(self, work: ClientRound, reply: Reply) -> None:
         plan, order = work.plan, work.order
         self.work, self.reply, self.data, self.plan = work, reply, work.data, plan
-        self.stats, self.rule = TrainingStats(plan.momentum), LaneRule()
+        self.stats, self.rule, self.lr = TrainingStats(plan.momentum), LaneRule(), plan.rate(order.round)
         parts = work.parts
         self.logits_hooks, self.sample_weights, self.loss_terms, self.gradient_hooks, self.after_clips = (
             bound(parts, hook) for hook in ("logits", "sample_weights", "loss", "gradient", "after_clip")
         )
         self.update_masks = bound(parts, "update_mask")
         self.mean_weight = 1.0  # of the last batch's samples
-        self.proximal = plan.rate(order.round) * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
+        self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
         self.mask: torch.Tensor | None = None
         self.batch: Batch | None = None
         self.trained: torch.Tensor | None = None  # where training ended

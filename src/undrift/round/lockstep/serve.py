@@ -13,19 +13,30 @@ from undrift.round.lockstep.stack import Stack
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 
+Work = tuple[Runtime, Order]  # orders of several runs can be served together, each with its own runtime
 
-def groups(runtime: Runtime, orders: Sequence[Order]) -> list[list[int]]:
-    """Positions of the orders that are served together: stacks of at most as many bytes as the plan says, largest
-    clients first, so that those in a stack are of similar length."""
-    lockstep = runtime.lockstep
-    if lockstep is None:
-        return [[position] for position in range(len(orders))]
-    found = [[position] for position, order in enumerate(orders) if order.work != "train"]
-    training = [position for position, order in enumerate(orders) if order.work == "train"]
-    taken = float("inf")
-    for position in sorted(training, key=lambda position: (-orders[position].size, position)):
-        cost = lockstep.bytes_of(orders[position].size)
-        if taken + cost > lockstep.bytes:
+
+def groups(works: Sequence[Work]) -> list[list[int]]:
+    """Positions of the orders that are served together: stacks of at most as many bytes as the plan says, of clients whose
+    steps are alike, largest first, so that those in a stack are of similar length."""
+    found, stacks = list[list[int]](), dict[str, list[int]]()
+    for position, (runtime, order) in enumerate(works):
+        if runtime.lockstep is None or order.work != "train":
+            found.append([position])
+        else:
+            stacks.setdefault(runtime.lockstep.alike, []).append(position)
+    for positions in stacks.values():
+        found += cut_by_bytes(works, sorted(positions, key=lambda position: (-works[position][1].size, position)))
+    return found
+
+
+def cut_by_bytes(works: Sequence[Work], positions: Sequence[int]) -> list[list[int]]:
+    found, taken = list[list[int]](), float("inf")
+    for position in positions:
+        runtime, order = works[position]
+        assert runtime.lockstep is not None
+        cost = runtime.lockstep.bytes_of(order.size)
+        if taken + cost > runtime.lockstep.bytes:
             found.append([])
             taken = 0
         found[-1].append(position)
@@ -35,35 +46,39 @@ def groups(runtime: Runtime, orders: Sequence[Order]) -> list[list[int]]:
 
 def serve_chunk(runtime: Runtime, chunk: Sequence[tuple[int, Order]]) -> list[tuple[int, Reply]]:
     """What a worker does with the orders of one message: (position, reply) of each."""
-    orders = [order for _, order in chunk]
-    return [
-        (chunk[place][0], reply)
-        for places in groups(runtime, orders)
-        for place, reply in zip(places, serve_together(runtime, [orders[place] for place in places]))
-    ]
+    replies = serve_all([(runtime, order) for _, order in chunk])
+    return [(position, reply) for (position, _), reply in zip(chunk, replies)]
 
 
-def serve_together(runtime: Runtime, orders: Sequence[Order]) -> list[Reply]:
+def serve_all(works: Sequence[Work]) -> list[Reply]:
+    """One reply per order, in the order of the orders."""
+    found = {
+        position: reply
+        for positions in groups(works)
+        for position, reply in zip(positions, serve_together([works[position] for position in positions]))
+    }
+    return [found[position] for position in range(len(works))]
+
+
+def serve_together(works: Sequence[Work]) -> list[Reply]:
     """One reply per order of a group, in the order of the orders."""
-    if len(orders) == 1 or runtime.lockstep is None:
-        return [serve(runtime, order) for order in orders]
+    if len(works) == 1:
+        return [serve(*works[0])]
     lanes: dict[int, Lane] = {}
-    replies = [
-        answered(runtime, order, partial(prepared, runtime, order, lanes, place)) for place, order in enumerate(orders)
-    ]
+    replies = [answered(*work, partial(prepared, *work, lanes, place)) for place, work in enumerate(works)]
     began = time.perf_counter()
     try:
         with one_thread():
-            train(runtime, list(lanes.values()))
+            train(list(lanes.values()))
     except Exception:  # alone, the client that raised answers for itself, and the others get the same bits
         lanes, retry = {}, list(lanes)
         for place in retry:
-            replies[place] = serve(runtime, orders[place])
+            replies[place] = serve(*works[place])
     spent, steps = time.perf_counter() - began, sum(lane.stats.steps for lane in lanes.values())
     for place, lane in lanes.items():
         seconds = spent * lane.stats.steps / max(1, steps)
         before = replies[place].seconds
-        replies[place] = answered(runtime, orders[place], partial(finished, lane, seconds))
+        replies[place] = answered(*works[place], partial(finished, lane, seconds))
         replies[place].seconds += before + seconds
     return replies
 
@@ -84,15 +99,16 @@ def prepared(runtime: Runtime, order: Order, lanes: dict[int, Lane], place: int)
 def alone(work: ClientRound, reply: Reply) -> Reply:
     """A stack of one."""
     lane, began = Lane(work, reply), time.perf_counter()
-    train(work.runtime, [lane])
+    train([lane])
     return finished(lane, time.perf_counter() - began)
 
 
-def train(runtime: Runtime, lanes: list[Lane]) -> None:
+def train(lanes: list[Lane]) -> None:
     """The epochs of these clients, and where each ended."""
-    assert runtime.lockstep is not None
     if not any(lane.steps for lane in lanes):
         return
+    runtime = lanes[0].work.runtime  # the others are alike in what a stack needs
+    assert runtime.lockstep is not None
     stack = Stack(runtime, runtime.lockstep.network, runtime.lockstep.rows, lanes)
     stack.run()
     for place, lane in enumerate(stack.lanes):

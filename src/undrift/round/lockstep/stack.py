@@ -23,7 +23,6 @@ class Stack:
         self.lanes = sorted(lanes, key=lambda lane: -lane.steps)
         self.runtime, self.plan, self.network, self.rows = runtime, runtime.plan, network, rows
         self.layout, self.device = self.plan.layout, runtime.model.device
-        self.lr = self.plan.rate(self.lanes[0].work.order.round)
         count, width, nP = len(self.lanes), rounded(self.layout.nP), self.layout.nP
         self.P, self.G = (torch.zeros(count, width, device=self.device) for _ in range(2))
         self.V = torch.zeros(count, width, device=self.device) if self.plan.momentum > 0 else None
@@ -79,6 +78,10 @@ class Stack:
         self.active = count
         self.leaves = leaves_of(self.layout, self.P, count)
         self.pad = self.P.new_zeros(count, self.P.size(1) - self.layout.nP)
+        places: dict[float, list[int]] = {}
+        for place, lane in enumerate(self.lanes[:count]):
+            places.setdefault(lane.lr, []).append(place)
+        self.rates = [(lr, None if len(places) == 1 else own) for lr, own in places.items()]
 
     def step(self, step: int) -> None:
         """One step of all clients that are left: forward, losses, backward, hooks, clip, SGD."""
@@ -185,10 +188,15 @@ class Stack:
             if not good or lane.mask is not None
             for stack in stacks
         ]
-        torch._fused_sgd_(
-            [P], [G], stacks[1:], weight_decay=plan.weight_decay, momentum=plan.momentum, lr=self.lr, dampening=0.0,
-            nesterov=False, maximize=False, is_first_step=False,
-        )  # fmt: skip
+        for lr, places in self.rates:
+            # Rows are whole registers, so the kernel rounds alike for one row and for all.
+            p, g, v = (
+                [stack] if places is None else [stack[place] for place in places] for stack in (P, G, stacks[-1])
+            )
+            torch._fused_sgd_(
+                p, g, v if self.V is not None else [], weight_decay=plan.weight_decay, momentum=plan.momentum, lr=lr,
+                dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
+            )  # fmt: skip
         for row, before, mask in kept:
             if mask is None:
                 row.copy_(before)
