@@ -1,16 +1,18 @@
 """The diagnosis of `undrift advise` against the truth: simulated wrong labels and simulated feature skew.
 
-    UNDRIFT_DATA=FOLDER python benchmarks/diagnosis.py [--seeds 3] [--data digits mnist] [--results docs/results/diagnosis.jsonl]
+    UNDRIFT_DATA=FOLDER python benchmarks/diagnosis.py [--seeds 3] [--data digits mnist] [--seconds 60]
 
 Wrong labels: 0 to 40 % of the labels are symmetric noise, spread over all clients or gathered at some, under four partitions.
 Feature skew: half of the clients see their images rotated, blurred or noisy, in five strengths each. 20 clients. Every line
-has what was simulated and what was found. docs/advise.md is rendered from them (`python docs/make_advise.py`).
+of docs/results/diagnosis.jsonl has what was simulated and what was found; lines that are there are not measured again.
+docs/advise.md is rendered from them (`python docs/make_advise.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ import undrift as ud
 from undrift.advice.diagnosis import inputs
 from undrift.advice.drawn import drawn
 from undrift.core.determinism import one_thread
+from undrift.core.files import read_lines
 from undrift.papers.results import machine
 from undrift.report.label_distribution import changed
 
@@ -36,34 +39,36 @@ STRENGTHS = {
 }
 
 
-def wrong_labels(data: str, seed: int) -> Iterator[dict[str, Any]]:
+def cells(data: str, seed: int) -> Iterator[dict[str, Any]]:
+    """What is simulated, cell by cell."""
     for partition in PARTITIONS:
         for rate in RATES:
-            for where, unit in UNITS.items():
-                if not rate and where == "gathered":
-                    continue
-                noise = f"symmetric({rate}, unit={unit})" if rate else None
-                federation = ud.federate(data, partition, CLIENTS, noise=noise, seed=seed)
-                rows = np.concatenate([federation.rows(client) for client in range(federation.clients)])
-                found = {finding.name: finding.value for finding in inputs(drawn(federation), federation)}
+            for where in UNITS if rate else ("spread",):
                 yield {
                     "measure": "wrong labels", "data": data, "partition": partition, "rate": rate, "where": where, "seed": seed,
-                    "truth": round(float(changed(federation)[rows].mean()), 4), "found": rounded(found["label_noise"]),
-                    "feature_skew": rounded(found["feature_skew"]),
                 }  # fmt: skip
-
-
-def feature_skew(data: str, seed: int) -> Iterator[dict[str, Any]]:
     for transform, strengths in STRENGTHS.items():
         for strength in strengths:
-            federation = ud.federate(
-                data, "dirichlet(0.5)", CLIENTS, domains=f"identity+{transform}({strength})", seed=seed
-            )
-            found = {finding.name: finding.value for finding in inputs(drawn(federation), federation)}
             yield {
                 "measure": "feature skew", "data": data, "partition": "dirichlet(0.5)", "transform": transform, "strength": strength,
-                "seed": seed, "found": rounded(found["feature_skew"]), "label_noise": rounded(found["label_noise"]),
+                "seed": seed,
             }  # fmt: skip
+
+
+def measured(cell: dict[str, Any]) -> dict[str, Any]:
+    """What is found in a cell, beside the truth."""
+    noise = domains = None
+    if rate := cell.get("rate"):
+        noise = f"symmetric({rate}, unit={UNITS[cell['where']]})"
+    if "transform" in cell:
+        domains = f"identity+{cell['transform']}({cell['strength']})"
+    federation = ud.federate(cell["data"], cell["partition"], CLIENTS, noise=noise, domains=domains, seed=cell["seed"])
+    rows = np.concatenate([federation.rows(client) for client in range(federation.clients)])
+    found = {finding.name: finding.value for finding in inputs(drawn(federation), federation)}
+    return {
+        "wrong_labels": round(float(changed(federation)[rows].mean()), 4),
+        "found_wrong_labels": rounded(found["label_noise"]), "found_feature_skew": rounded(found["feature_skew"]),
+    }  # fmt: skip
 
 
 def rounded(value: float | None) -> float | None:
@@ -74,19 +79,22 @@ def main() -> None:
     read = argparse.ArgumentParser()
     read.add_argument("--seeds", type=int, default=3)
     read.add_argument("--data", nargs="+", default=["digits", "mnist"])
-    read.add_argument("--results", type=Path)
+    read.add_argument("--results", type=Path, default=Path("docs/results/diagnosis.jsonl"))
+    read.add_argument(
+        "--seconds", type=float, default=math.inf, help="stop after so much processor time; go on another time"
+    )
     asked = read.parse_args()
-    command = f"python benchmarks/diagnosis.py --seeds {asked.seeds} --data {' '.join(asked.data)}"
-    about = {"clients": CLIENTS, "command": command, "machine": machine(), "date": time.strftime("%Y-%m-%d")}
-    lines = []
-    with one_thread():
-        for data in asked.data:
-            for seed in range(asked.seeds):
-                for line in (*wrong_labels(data, seed), *feature_skew(data, seed)):
-                    lines.append(line | about)
-                print(f"{data}, seed {seed}: {len(lines)} lines")
-    if asked.results is not None:
-        asked.results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    about = {"clients": CLIENTS, "machine": machine(), "date": time.strftime("%Y-%m-%d")}
+    kept = read_lines(asked.results) if asked.results.exists() else []
+    todo = [cell for data in asked.data for seed in range(asked.seeds) for cell in cells(data, seed)]
+    todo = [cell for cell in todo if not any(cell.items() <= line.items() for line in kept)]
+    with one_thread(), open(asked.results, "a") as file:
+        for done, cell in enumerate(todo):
+            if time.process_time() > asked.seconds:
+                print(f"{len(todo) - done} cells are left")
+                return
+            file.write(json.dumps(cell | measured(cell) | about) + "\n")
+    print("all cells are kept")
 
 
 if __name__ == "__main__":

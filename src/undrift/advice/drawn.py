@@ -64,8 +64,8 @@ def as_table(x: Any) -> np.ndarray | None:
         pictures = images.network_input(x)
         if max(pictures.shape[2:]) > SIDE:
             pictures = functional.interpolate(pictures, size=(SIDE, SIDE), mode="area")
-        table: np.ndarray = pictures.reshape(len(x), -1).double().numpy()
+        table: np.ndarray = pictures.reshape(len(x), -1).numpy()
         return table
-    table = x.reshape(len(x), -1).double().numpy()
+    table = x.reshape(len(x), -1).numpy()
     spread = table.std(0)
     return (table - table.mean(0)) / np.where(spread > 0, spread, 1)

@@ -26,7 +26,7 @@ from undrift.core.files import read_json
 from undrift.core.schema import LARGEST, Count, Name, check, setting
 from undrift.federation.dealing import TEST_SHARE, federate, load_data
 from undrift.federation.federation import Federation
-from undrift.federation.partition._common import largest_remainder
+from undrift.federation.partition import largest_remainder
 from undrift.store.durable import write_file
 
 VERSION: Literal[1] = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from undrift.federation.partition._common import DealtShards as DealtShards
 from undrift.federation.partition._common import apply_matrix as apply_matrix
+from undrift.federation.partition._common import largest_remainder as largest_remainder
 from undrift.federation.partition._common import matrix as matrix
 from undrift.federation.partition.by_domain import ByDomain as by_domain
 from undrift.federation.partition.class_counts import ClassCounts as class_counts
