@@ -19,7 +19,17 @@ PAPERS = {"flood": "FLOOD", "fedbss": "FedBSS", "fliu": "FLIU", "bound": "Bound 
 OUR_CONTROLS = {"flood": ["flood"], "fedbss": ["fedbss"], "fliu": ["fliu"], "bound": ["weights", "uniform"],
                 "fednolowe": ["weights", "uniform"]}  # fmt: skip
 VERDICTS = ("true", "false", "open")
-HEAD = ["where", "claim", "printed", "ours, 95 % interval", "verdict", "controls", "scale", "command"]
+HEAD = ["where", "claim", "verdict", "ours, 95 % interval", "printed", "controls", "scale", "command"]
+COUNTS = [
+    "paper",
+    "claims",
+    "true",
+    "false",
+    "open after runs",
+    "open, not run",
+    "untestable",
+    "controls: true, false, open",
+]
 MOST = 6  # sentences that a paragraph quotes of one kind
 Cells = list[list[str]]
 
@@ -46,24 +56,13 @@ class ClaimsPage:
     # ---- counts ------------------------------------------------------------------------------------------------------
 
     def counts(self) -> str:
+        return markdown_table(self.count_cells(), words=(0,))
+
+    def count_cells(self) -> Cells:
         """How many claims of each paper are true, false, open and untestable."""
-        head = [
-            "paper",
-            "claims",
-            "true",
-            "false",
-            "open after runs",
-            "open, not run",
-            "untestable",
-            "controls: true, false, open",
-        ]
         rows = [self.count_row(name, paper) for paper, name in PAPERS.items()]
-        total = [
-            "all",
-            *(str(sum(int(row[place]) for row in rows)) for place in range(1, 7)),
-            self.control_counts(PAPERS),
-        ]
-        return markdown_table([head, *rows, total], words=(0,))
+        sums = [str(sum(int(row[place]) for row in rows)) for place in range(1, 7)]
+        return [COUNTS, *rows, ["all", *sums, self.control_counts(PAPERS)]]
 
     def count_row(self, name: str, paper: str) -> list[str]:
         own = list(of_paper(self.every, paper))
@@ -139,17 +138,18 @@ class ClaimsPage:
                 beside = "" if one.is_control else listed([f"{n} {word}" for word, n in outcomes(ours).items() if n])
                 sentence = f"*{one.claim.sentence}*" if one.is_control else one.claim.sentence
                 rows.append(
-                    [name, sentence, one.printed, one.ours, one.verdict, beside or "—", one.scale or "—", one.command]
+                    [name, sentence, one.verdict, one.ours, one.printed, beside or "—", one.scale or "—", one.command]
                 )
-        rows += [[name, said, "—", "—", "untestable", "—", "—", why] for name, said, why in self.untestable[paper]]
+        rows += [[name, said, "untestable", "—", "—", "—", "—", why] for name, said, why in self.untestable[paper]]
         return rows
 
     # ---- HTML --------------------------------------------------------------------------------------------------------
 
     def write(self, path: Path) -> None:
         """The page on its own: no other file, no network."""
-        head = f"<style>{page.asset('page.css')}</style><script>{page.asset('page.js')}</script>"
-        sections = [page.element("total", f"{self.total()}.")]
+        style = page.asset("page.css") + "body { max-width: 110rem }"  # wide tables
+        head = f"<style>{style}</style><script>{page.asset('page.js')}</script>"
+        sections = [page.element("total", f"{self.total()}."), page.element("counts", self.count_cells())]
         for paper, name in {**PAPERS, CONTROLS: "Controls of ours"}.items():
             said = [("said", self.paragraph(paper))] if paper in PAPERS else []
             plain = [[cell.replace("`", "").replace("*", "") for cell in row] for row in self.cells(paper)]

@@ -19,9 +19,6 @@ PEERS = (
     ("FedJAX 0.0.17 (the better of jit and pmap)", "fedjax", None),
     ("Flower 1.41.0 simulation (the better of two ways; run apart)", "flower", None),
 )  # fmt: skip
-NOT_PRESETS = (
-    "who-survives-fashion-mnist", "controls", "demo", "costs", "odd-clients", "table6", "advisor", "advisor-race",
-)  # fmt: skip
 WEIGHTS = ["fedavg", "uniform", "bound", "fednolowe"]
 ROBUST = ["median", "trimmed", "krum", "geomedian", "normbound"]
 RULES = {
@@ -32,7 +29,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 def presets(folder: Path) -> list[str]:
     """The files of `undrift paper run`."""
-    return [file.stem for file in sorted(folder.glob("*.jsonl")) if file.stem not in NOT_PRESETS]
+    from undrift.papers.standing import results_files
+
+    return sorted(file.stem for files in results_files(folder).values() for _, file in files)
 
 
 class Namespace:
