@@ -69,3 +69,23 @@ def test_an_operator_needs_no_labels_for_a_regression_but_a_vocabulary_for_seque
     assert setup.plan.task.headline == "rmse"
     with pytest.raises(BadRequest, match=r"--labels.*sequence\(outputs=86\)"):
         init(tmp_path / "other", {"task": "sequence", "model": "mlp(4)"}, {"sites": ["a", "b"], "shape": [6]})
+
+
+def test_an_app_made_from_a_run_has_the_task_of_its_data(tmp_path):
+    """Centre and scale of the targets come with the run's data, and sites must use the same ones."""
+    from undrift.cli.deploy import settings_of, uploads
+
+    lines = [f"{town},{rooms},{100 * rooms}" for town in ("ulm", "bonn") for rooms in range(1, 11)]
+    (tmp_path / "houses.csv").write_text("\n".join(["town,rooms,price", *lines]))
+    columns = {"data": str(tmp_path / "houses.csv"), "target": "price", "client_column": "town", "task": "regression"}
+    houses = ud.run("scaffold", **columns, model="logistic", rounds=1, out=tmp_path / "houses")
+    settings, samples = settings_of(str(tmp_path / "houses"))
+    assert settings["task"] == "regression(outputs=1, loss=mse, center=550.0, scale=287.228)"
+    assert ("data" in settings, samples) == (False, {"shape": [1]})
+    assert "losses, rmse and other metrics" in uploads(houses.setup)[-1]
+    ud.run("fedavg", data="diabetes", clients=2, rounds=1, out=tmp_path / "known")
+    settings, samples = settings_of(str(tmp_path / "known"))
+    assert settings["task"].startswith("regression(outputs=1, loss=mse, center=151.")
+    assert (settings["data"], samples) == ("diabetes", {})
+    ud.run("fedavg", clients=2, rounds=1, out=tmp_path / "digits")
+    assert "task" not in settings_of(str(tmp_path / "digits"))[0]

@@ -72,7 +72,8 @@ def init(
         deploy_options["unnamed_nodes"] = True
     places = Places(**{k: v for k, v in (("address", address), ("superlink", superlink)) if v is not None})
     require_flower()
-    spec, setup = write(Path(folder), {**settings_of(run), **given}, deploy_options, show_models, places)
+    settings, samples = settings_of(run)
+    spec, setup = write(Path(folder), {**settings, **given}, {**samples, **deploy_options}, show_models, places)
     for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
     typer.echo(f"{setup.method.name} for {', '.join(spec.all_sites)} is in {folder}; read {folder}/README.md first")
@@ -80,10 +81,11 @@ def init(
     typer.echo(f"the app's SHA-256, for the sites: {app_hash.write(Path(folder))} (also in {folder}/{app_hash.FILE})")
 
 
-def settings_of(run: str | None) -> dict[str, Any]:
-    """The settings of a simulation that also apply to a deployment."""
+def settings_of(run: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a simulation that also apply to a deployment, and what its samples are, where no name of a data set
+    says it."""
     if run is None:
-        return {}
+        return {}, {}
     from undrift.experiment import kept_code
     from undrift.experiment.folders import run_folder
     from undrift.experiment.foreign_code import foreign_code
@@ -91,7 +93,7 @@ def settings_of(run: str | None) -> dict[str, Any]:
 
     shared = (
         "method", "parts", "model", "rounds", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "lr_decay",
-        "clip", "persist_momentum", "weight_cap", "augment", "loss", "seed", "data", "evaluate_every",
+        "clip", "persist_momentum", "weight_cap", "augment", "loss", "seed", "data", "evaluate_every", "adapt",
     )  # fmt: skip
     folder = run_folder(run)
     table = read_toml(folder / "run.toml")
@@ -100,16 +102,41 @@ def settings_of(run: str | None) -> dict[str, Any]:
     for name, value in settings.items():
         if isinstance(value, str) and value.startswith("object:"):
             raise BadRequest(f"{run} has a {name} that text cannot name; put it in a file and name it package:function")
-    return settings
+    return with_task(settings, folder) if "task" in table or not has_classes(settings.get("data")) else (settings, {})
+
+
+def has_classes(data: Any) -> bool:
+    """Whether a data set known by name, or data of one's own, has one class per sample."""
+    from undrift.data import catalogue
+
+    call = catalogue.named(str(data))
+    return call is None or catalogue.about(call.name).task == "classification"
+
+
+def with_task(settings: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The task as the run had it: centre and scale of a regression are those of the run's data, which are read for it."""
+    from undrift.data import catalogue
+    from undrift.experiment.resume import open_run
+
+    setup = open_run(folder).setup
+    settings["task"] = setup.plan.task.spelled
+    if catalogue.named(str(settings.get("data"))):
+        return settings, {}
+    del settings["data"]
+    return settings, {"shape": list(setup.federation.shape)}
 
 
 def uploads(setup: Any) -> list[str]:
     """What a site sends in a training round."""
-    from undrift.deploy.packing import shared
+    from undrift.round.packed import shared_size
 
-    count = len(shared(setup.runtime.initial, setup.plan))
+    count, headline = shared_size(setup.plan), setup.plan.task.shown
     own = [f"{part.name}'s {name} ({kind})" for part in setup.method.parts for name, kind in part.uplink.items()]
-    return [f"the model ({count:,} numbers)", *own, "sample count, steps, losses, accuracies, seconds"]
+    return [
+        f"the model ({count:,} numbers)",
+        *own,
+        f"sample count, steps, losses, {headline.name} and other metrics, seconds",
+    ]
 
 
 @app.command("check")

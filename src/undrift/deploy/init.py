@@ -123,6 +123,7 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
         "name": "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "undrift-app",
         "version": undrift.__version__,
         "labels": repr(list(spec.labels)),
+        "headline": setup.plan.task.headline,
         "shape": repr(spec.shape),
         "sites": " ".join(spec.all_sites),
         "first": spec.sites[0],

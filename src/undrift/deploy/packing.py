@@ -1,7 +1,7 @@
 """Orders and replies as envelopes. Only declared values travel.
 
 The shared entries of a vector (never the private ones), the parts' declared messages, and with a reply the sample
-count, steps, losses, accuracies and seconds. Notes, labels and tracebacks stay at the site.
+count, steps, losses, metrics and seconds. Notes, labels and tracebacks stay at the site.
 """
 
 from __future__ import annotations
