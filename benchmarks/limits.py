@@ -3,7 +3,8 @@
     python benchmarks/limits.py [--only NAME ...]     # measures, and keeps earlier results of the others
     python benchmarks/limits.py --render              # writes the table again from the kept results
 
-Seconds are wall time of the whole command. Memory is the peak of the proportional set size over all processes of the
+Seconds are wall time of the whole command, and the processor's time of all its processes, which other work on the machine
+hardly changes. Memory is the peak of the proportional set size over all processes of the
 command, sampled five times a second: shared memory counts once.
 """
 
@@ -14,6 +15,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -53,15 +55,22 @@ def memory(pid: int) -> float:
 
 
 def measured(*arguments: str, folder: str) -> dict[str, float]:
-    """Seconds and peak MB of one command."""
-    began, peak = time.perf_counter(), 0.0
+    """Seconds, processor seconds and peak MB of one command."""
+    began, before, peak = time.perf_counter(), processor_time(), 0.0
     process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=subprocess.DEVNULL)
     while process.poll() is None:
         peak = max(peak, memory(process.pid))
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"undrift {' '.join(arguments)} failed with {process.returncode}")
-    return {"seconds": round(time.perf_counter() - began, 1), "MB": round(peak)}
+    seconds = {"seconds": time.perf_counter() - began, "processor": processor_time() - before}
+    return {**{name: round(value, 1) for name, value in seconds.items()}, "MB": round(peak)}
+
+
+def processor_time() -> float:
+    """Of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def registered(clients: int, *more: str) -> Callable[[str], dict[str, float]]:
@@ -150,14 +159,16 @@ def machine() -> str:
 
 def table(kept: dict[str, Any]) -> str:
     """The results as Markdown."""
-    lines = ["| what | seconds | MB | also | load of the machine, date |", "|---|---:|---:|---|---|"]
+    lines = ["| what | seconds | processor | MB | also | load of the machine, date |", "|---|---:|---:|---:|---|---|"]
     for name, (what, _) in LIMITS.items():
         if name in kept:
             found = kept[name]
             also = ", ".join(
-                f"{key} {value}" for key, value in found["numbers"].items() if key not in ("seconds", "MB")
+                f"{key} {value}" for key, value in found["numbers"].items() if key not in ("seconds", "processor", "MB")
             )
-            numbers = f"{found['numbers']['seconds']} | {found['numbers']['MB']:,}"
+            numbers = (
+                f"{found['numbers']['seconds']} | {found['numbers'].get('processor', '—')} | {found['numbers']['MB']:,}"
+            )
             lines.append(f"| {what} | {numbers} | {also or '—'} | {found['load']}, {found['date']} |")
     machines = "; ".join(sorted({found["machine"] for found in kept.values()}))
     return "\n".join(

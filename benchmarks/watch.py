@@ -3,7 +3,8 @@
 delay         from the commit of a round to its number on the open page of a comparison of four methods
 first paint   of the page of 200 runs, by the browser's own clock
 memory, load  of the server with 20 runs, four of which end a round every second, and the page of all runs open
-slowed        seconds of the rounds of a real run, watched on its own page, over those of the same run alone
+slowed        a real run that is watched over the same run alone, in pairs: processor time and wall time, with the interval of
+              the median (`benchmarks/before_after.py`)
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -40,6 +43,7 @@ def loaded(name: str, path: Path) -> Any:
 
 made, servers = loaded("made", TESTS / "live" / "made.py"), loaded("servers", TESTS / "live" / "test_server.py")
 browser = loaded("browser", TESTS / "browser" / "conftest.py")
+pairs_of = loaded("before_after", Path(__file__).with_name("before_after.py"))
 
 
 @contextlib.contextmanager
@@ -128,51 +132,59 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def slowed(folder: Path, pairs: int) -> list[float]:
-    """Seconds of a run's rounds watched over not watched, of pairs one after the other."""
+def slowed(folder: Path, pairs: int) -> dict[str, list[float]]:
+    """A run whose page is open over the same run alone, of pairs one after the other: the processor's seconds of the whole
+    run, and the wall seconds of its rounds. The server is halted while the other one runs. What it takes itself is in `cost`."""
+    options = ["run", "--rounds", "60", "--clients", "20", "--model", "mlp(100)", "--engine", "inline", "--quiet"]
 
-    def run(name: str) -> float:
-        options = [
-            "run",
-            "--rounds",
-            "60",
-            "--clients",
-            "20",
-            "--engine",
-            "inline",
-            "--out",
-            str(folder / name),
-            "--quiet",
-        ]
-        subprocess.run([*UNDRIFT, *options], check=True)
-        return float(rows_of(folder / name, "SELECT SUM(seconds) FROM rounds WHERE round >= 5")[0][0])
+    def run(place: Path) -> dict[str, float]:
+        before = processor_time()
+        subprocess.run([*UNDRIFT, *options, "--out", str(place)], check=True)
+        rounds = float(rows_of(place, "SELECT SUM(seconds) FROM rounds WHERE round >= 5")[0][0])
+        return {"processor": processor_time() - before, "wall": rounds}
 
-    ratios = []
-    for number in range(pairs):
-        alone = run(f"alone-{number}")
-        made.made_run(folder / "watched" / str(number) / "first", done=3)
-        with opened(folder / "watched" / str(number), "/"):
-            watched = run(f"watched/{number}/run")
-        ratios.append(watched / alone)
+    ratios: dict[str, list[float]] = {"processor": [], "wall": []}
+    made.made_run(folder / "watched" / "first", done=3)
+    with opened(folder / "watched", "/") as (_, server):
+        for number in range(pairs):
+            found = {}
+            for name in ("watched", "alone") if number % 2 else ("alone", "watched"):
+                server.process.send_signal(signal.SIGCONT if name == "watched" else signal.SIGSTOP)
+                found[name] = run(folder / name / f"run-{number}")
+            for clock in ratios:
+                ratios[clock].append(found["watched"][clock] / found["alone"][clock])
+        server.process.send_signal(signal.SIGCONT)
     return ratios
+
+
+def processor_time() -> float:
+    """Of the processes that have ended: the runs. The server and the browser go on."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def page_and_server(folder: Path) -> None:
+    found = delays(folder / "a")
+    print(
+        f"delay: median {statistics.median(found):.2f} s, longest {max(found):.2f} s, {len(found)} rounds of 4 methods"
+    )
+    print(f"first paint, 200 runs: {first_paint(folder / 'b'):.2f} s")
+    memory, share = cost(folder / "c")
+    print(f"server, 20 runs, 4 going on: {memory:.0f} MB, {100 * share:.1f} % of a core")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs, watched and not")
-    pairs = parser.parse_args().pairs
+    parser.add_argument("--pairs", type=int, default=12, help="pairs of runs, watched and not")
+    parser.add_argument("--only", choices=("slowed",), help="only this")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        found = delays(folder / "a")
-        print(
-            f"delay: median {statistics.median(found):.2f} s, longest {max(found):.2f} s, {len(found)} rounds of 4 methods"
-        )
-        print(f"first paint, 200 runs: {first_paint(folder / 'b'):.2f} s")
-        memory, share = cost(folder / "c")
-        print(f"server, 20 runs, 4 going on: {memory:.0f} MB, {100 * share:.1f} % of a core")
-        ratios = slowed(folder / "d", pairs)
-        each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
-        print(f"a watched run takes {statistics.median(ratios):.3f} of the time of one that is not (pairs: {each})")
+        if given.only is None:
+            page_and_server(folder)
+        for clock, ratios in slowed(folder / "d", given.pairs).items():
+            shown = pairs_of.ratio_text(pairs_of.summary(ratios))
+            print(f"a watched run over one that is not, {clock} time: {shown}, {len(ratios)} pairs")
 
 
 if __name__ == "__main__":

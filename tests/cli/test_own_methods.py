@@ -190,6 +190,18 @@ def test_methods_and_check_know_it(own, undrift):
     assert checked.out == "sam:fedsam keeps the contract: objective.fedsam\n"
 
 
+def test_check_of_a_part_that_raises_shows_its_traceback_and_one_sentence(own, undrift):
+    text = (own / "sam.py").read_text()
+    assert "def gradient(self, P, G, batch, job, scratch)" in text
+    (own / "sam.py").write_text(text.replace("self, P, G, batch, job, scratch", "self, P, G, batch"))
+    checked = undrift("check", "sam:fedsam")
+    assert checked.code == 1
+    *trace, sentence = checked.err.strip().splitlines()
+    assert trace[0].startswith("Traceback")
+    assert sentence.startswith("undrift: objective.fedsam breaks the contract: it raised TypeError: ")
+    assert "takes 4 positional arguments but 6 were given" in sentence
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -269,7 +281,7 @@ def test_it_is_deployed_by_name(own, undrift, small):
     made = undrift("deploy", "init", "clinics", "--sites", "berlin,oslo", "--run", "chosen")
     assert made.code == 0, made.err
     assert (own / "clinics" / "sam.py").read_text() == SAM
-    assert '"sam.py", "steps.py"' in (own / "clinics" / "pyproject.toml").read_text()
+    assert '"/sam.py", "/steps.py"' in (own / "clinics" / "pyproject.toml").read_text()
     assert sorted(run_toml("clinics")["about"]["code"]) == ["sam.py", "steps.py"]
     for site in ("berlin", "oslo"):
         folder = own / "sites" / site

@@ -222,6 +222,24 @@ def test_a_server_can_neither_delete_states_nor_order_other_works(what, deploy):
     assert left(deployment, "berlin")[-1]["code"] == code
 
 
+def test_an_order_for_an_old_round_replaces_no_state_for_good(deploy):
+    """The server says that Berlin was never committed, and orders round 1 again: a rolled-back server may do that."""
+    deployment = deploy("scaffold", rounds=3)
+    deployment.serve()
+    states = deployment.site_folder("berlin") / "states"
+    before = {path.name: path.read_bytes() for path in states.iterdir()}
+    version = int(min(before).partition(".")[0])
+    for sent in (2, 1):  # twice, from other models: the first version stays, not the one in between
+        order = {"round": version, "state_round": None, "keep_round": None}
+        assert ask(deployment, orders_of(deployment, sent), **order).head["kind"] != "refusal"
+    kept = {path.name: path.read_bytes() for path in states.iterdir()}
+    assert kept[f"{version:08d}.safetensors"] != before[f"{version:08d}.safetensors"]
+    assert kept[f"{version:08d}.before.safetensors"] == before[f"{version:08d}.safetensors"]
+    others = [name for name in before if not name.startswith(f"{version:08d}")]
+    assert others
+    assert all(kept[name] == before[name] for name in others)
+
+
 def test_a_state_carries_its_hash_and_a_damaged_one_is_reported(deploy, capfd):
     deployment = deploy("scaffold", rounds=3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,21 @@ import pytest
 
 import undrift as ud
 from undrift.cli import command
+from undrift.deploy import app_hash
 from undrift.methods.upload.accountant import Mechanism, epsilon
 
 pytestmark = pytest.mark.flower
 SITES = ("berlin", "oslo")
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # Flower's own
+def test_an_app_that_was_run_does_not_hold_itself(loopback):
+    """Flower unpacks apps into $FLWR_HOME/apps, and environment.sh puts FLWR_HOME into the app's folder."""
+    app = loopback.make("fedavg", sites=SITES, rounds=1).app
+    before = app_hash.of(app)
+    shutil.copytree(app, loopback.folder / "unpacked")
+    shutil.copytree(loopback.folder / "unpacked", app / "flower" / "apps" / "undrift.app.1.0.0.12345678")
+    assert app_hash.of(app) == before
 
 
 def test_from_the_sites_side_nobody_runs_or_registers_and_sites_still_train(loopback, tmp_path, capfd):

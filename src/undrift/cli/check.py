@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 import typer
 
-from undrift.core.errors import RunFailed
+from undrift.core.errors import BadRequest, RunFailed, raised
 
 
 def add(app: typer.Typer) -> None:
@@ -24,4 +26,9 @@ def check(name: str = typer.Argument(..., help="package:name of your own method,
             check_part(part)
         except Broken as law:
             raise RunFailed(f"{part.key} breaks the contract: {law}") from law
+        except (BadRequest, RunFailed, KeyboardInterrupt):
+            raise
+        except Exception as error:  # of the part's own code: its author needs the traceback
+            traceback.print_exception(error)
+            raise RunFailed(f"{part.key} breaks the contract: it raised {raised(error)}") from error
     typer.echo(f"{name} keeps the contract: {', '.join(part.key for part in parts) or 'it has no part of its own'}")

@@ -110,7 +110,8 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
     for name, file in own_code.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / name)
-    included = ("undrift_app/*.py", "run.toml", *own_code)
+    # With a leading slash, or a copy of them further down would count: Flower unpacks apps below this folder (environment.sh).
+    included = tuple(f"/{name}" for name in ("undrift_app/*.py", "run.toml", *own_code))
     host, port = proxy.host_and_port(places.superlink)
     values = {
         "address": places.address,

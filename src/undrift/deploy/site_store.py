@@ -3,12 +3,14 @@
     initial.safetensors        Θ⁰ as the server sent it in the handshake
     states/00000003.safetensors  one file per version of the client's state, named by the round that wrote it
     states/00000003.safetensors.sha256  its SHA-256, checked when it is read
+    states/00000003.before.safetensors  what it was before the server had the round done again
     left.jsonl                 every envelope that left, by name and bytes: the handshake, replies and refusals
     notes.jsonl                the parts' notes; they never leave
     model.safetensors, personal.safetensors, site.toml   written at every evaluation of L1, the last one included
 
-Flower's own node context lives in memory and ends with the process. This folder survives it. A version is never
-changed. The server decides which version counts (`state_round`), and only versions below `keep_round` are deleted.
+Flower's own node context lives in memory and ends with the process. This folder survives it. The server decides which
+version counts (`state_round`), and only versions below `keep_round` are deleted. A server that was rolled back has rounds
+done again. Whether it was, a site cannot tell, so the first version of a round stays beside the one that replaces it.
 """
 
 from __future__ import annotations
@@ -104,10 +106,14 @@ class SiteStore:
     def save_state(self, version: int, state: Tree, keep_round: int | None) -> None:
         """Written before the reply leaves, so that the state of every reply exists on disk."""
         path, data = self.state_path(version), trees.dump(state)
+        first = path.with_suffix(".before.safetensors")
+        if path.exists() and not first.exists() and path.read_bytes() != data:
+            write_file(first, path.read_bytes())
         write_file(path, data)
         write_file(hash_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
         for path in (self.folder / "states").glob("*.safetensors"):
-            if keep_round is not None and path.stem.isdigit() and int(path.stem) < keep_round:
+            number = path.name.partition(".")[0]
+            if keep_round is not None and number.isdigit() and int(number) < keep_round:
                 hash_path(path).unlink(missing_ok=True)
                 path.unlink()
 
