@@ -19,11 +19,13 @@ def runtime_payload(runtime: Runtime) -> dict[str, Any]:
     module = hollow_copy(runtime.model.twin().module)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.data = parameter.data.clone()  # a view would be pickled with the whole vector, once per parameter
+            parameter.data = (
+                parameter.data.cpu().clone()
+            )  # a view would be pickled with the whole vector, once per parameter
         for child in module.modules():
             for name, buffer in child._buffers.items():
                 if buffer is not None:
-                    child._buffers[name] = buffer.clone()
+                    child._buffers[name] = buffer.cpu().clone()
     rows = runtime.federation.x[:2]
     return {
         "path": sys.path,
@@ -50,5 +52,5 @@ def open_runtime(content: dict[str, Any]) -> Runtime:
     flat.load(content["initial"])
     names = ("loss", "augment", "metrics", "diagnostics", "ood")
     runtime = Runtime(content["plan"], content["federation"], flat, *(content[name] for name in names))
-    runtime.initial = content["initial"]  # mapped: all workers share one
+    runtime.initial = content["initial"].to(flat.device)  # mapped: all workers on a processor share one
     return runtime

@@ -26,9 +26,7 @@ class Processes(Pool):
     def __init__(self, workers: list[Worker], why: str = "asked for", keep_alive: bool = False) -> None:
         """With `keep_alive` the workers survive the end of this run, and the next run sends them its runtime."""
         self.workers, self.count, self.keep_alive = workers, len(workers), keep_alive
-        self.plan_line = (
-            f"engine processes: {self.count} worker{'s' * (self.count > 1)}, one thread each, on cpu ({why})"
-        )
+        self.why = why
         self._exchange = -1
         self._events: list[tuple[str, str]] = []
         self._runtime_message: bytes | None = None
@@ -37,6 +35,10 @@ class Processes(Pool):
     def open(self, runtime: Any, states: Any) -> Processes:
         """Send every worker the runtime. The workers open it while the driver continues."""
         self.runtime, self.states = runtime, states
+        several = "s" * (self.count > 1)
+        self.plan_line = (
+            f"engine processes: {self.count} worker{several}, one thread each, on {runtime.model.device} ({self.why})"
+        )
         self._data, self._arena, self._blocks = (
             Arena(),
             Arena(),
@@ -52,7 +54,7 @@ class Processes(Pool):
         frozen.take(mapped_tensors(places), frozen.digest)  # driver and workers map one copy
         # Driver and workers map one copy of the data and of Θ⁰.
         runtime.federation.move_arrays(lambda tensor: self._blocks.tensor(self._data.place(tensor)))
-        runtime.initial = self._blocks.tensor(self._data.place(runtime.initial))
+        runtime.initial = self._blocks.tensor(self._data.place(runtime.initial)).to(runtime.model.device)
         self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()

@@ -39,15 +39,17 @@ def engine_for(
             "the flower engine runs at real sites; `undrift deploy init FOLDER` writes the files they need"
         )
     if name == "processes":
-        return Processes(started or start_workers(options.workers), why, keep_alive=started is not None).open(
-            setup.runtime, store.states
-        )
+        one = None if setup.runtime.model.device.type == "cpu" else 1  # a device is shared only if asked
+        workers = started or start_workers(options.workers or one)
+        return Processes(workers, why, keep_alive=started is not None).open(setup.runtime, store.states)
     return Inline(setup.runtime, store.states, why)
 
 
 def choose_engine(setup: Setup, workers: int) -> tuple[str, str]:
     """(engine, reason) for `--engine auto`."""
     if setup.runtime.model.device.type != "cpu":
+        if (setup.options.workers or 1) > 1 and system.starts_workers():
+            return "processes", f"{setup.options.workers} processes share a device"
         return "inline", "one device does the work"
     if workers < 2:
         return "inline", "one core"

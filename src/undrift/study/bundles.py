@@ -29,8 +29,9 @@ LEAST_SECONDS = 1e-3  # of a task that could not be timed
 def fitting(setup: Setup) -> tuple[str, int]:
     """(equal for runs that can share stacks, how many of them fill one). No gain is left where a cohort fills a stack."""
     lockstep, plan, options = setup.runtime.lockstep, setup.plan, setup.options
-    if lockstep is None or options.engine not in ("auto", "inline") or options.track:
-        return "", 1  # a tracker may know one run per process
+    spread = options.engine not in ("auto", "inline") or (options.workers or 1) > 1
+    if lockstep is None or spread or options.track:  # a tracker may know one run per process
+        return "", 1
     federation = setup.federation
     cohort = plan.cohort or plan.clients
     run_bytes = cohort * lockstep.bytes_of(math.ceil(plan.total / plan.clients))

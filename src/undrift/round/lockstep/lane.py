@@ -67,10 +67,10 @@ class Lane:
                 rows.append(torch.full((plan.batch - rest,), -1))
         return torch.cat(rows).view(-1, plan.batch)[: order.budget]
 
-    def begin_step(self, step: int) -> None:
-        """Enter the step's epoch, where it is a new one."""
+    def begin_step(self, step: int, count: bool = True) -> None:
+        """Enter the step's epoch, where it is a new one. Without `count` the statistics come later."""
         if step in self.new_epochs:
-            if step:
+            if step and count:
                 self.stats.end_epoch()
             for hook, job, _ in self.update_masks:
                 self.mask = hook(job, self.epochs[step])

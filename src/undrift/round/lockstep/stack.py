@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from undrift.round.lockstep import hooks
+from undrift.round.lockstep.deferred import Deferred, held_back
 from undrift.round.lockstep.dense import Dense, logits_gradient, losses
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.network import Stacked, leaves_of, rounded
@@ -41,6 +42,11 @@ class Stack:
         self.private = None if self.plan.private is None else self.plan.private[:nP].to(self.device)
         self.gather_data()
         self.active = 0
+        self.deferred = Deferred(count, self.device) if self.defers() else None
+
+    def defers(self) -> bool:
+        """Whether losses are read at the end only. Hooks see numbers at every step, so theirs are read there."""
+        return self.device.type != "cpu" and not self.hooked
 
     def gather_data(self) -> None:
         """All clients' samples in one tensor, an empty one at its end, and where every batch of every step is in it."""
@@ -68,6 +74,8 @@ class Stack:
             if not self.active:
                 self.shrink(len(self.lanes))
             self.step(step)
+        if self.deferred is not None:
+            self.deferred.settle(self.lanes)
         for place, lane in enumerate(self.lanes):
             lane.finish()
             if self.V is not None:
@@ -88,7 +96,7 @@ class Stack:
         lanes = self.lanes[: self.active]
         if step in self.new_epochs:
             for lane in lanes:
-                lane.begin_step(step)
+                lane.begin_step(step, count=self.deferred is None)
         samples = [lane.counts[step] for lane in lanes]
         if samples != self.samples:
             self.samples, self.share = samples, self.shares[samples]
@@ -97,6 +105,10 @@ class Stack:
                 raw, usable = self.dense_step(self.dense, step, lanes)
         else:
             raw, usable = self.autograd_step(step, lanes)
+        if self.deferred is not None:
+            with torch.no_grad():
+                self.update_deferred(lanes)
+            return
         if not any(usable):
             return
         with torch.no_grad():
@@ -117,7 +129,7 @@ class Stack:
         logits = dense.forward(self.leaves, x)
         log_probabilities, per_sample = losses(logits.flatten(0, 1), y)
         per_sample = per_sample.view(self.active, -1)
-        raw = values = (per_sample * self.share).sum(1).tolist()
+        raw = values = self.numbers((per_sample * self.share).sum(1))
         weights = self.share
         stacked = hooks.stack_weights(self, lanes, logits)
         if stacked is not None:
@@ -144,7 +156,7 @@ class Stack:
         x, y = self.samples_of(step)
         logits = self.network(self.leaves, x)
         per_sample = F.cross_entropy(logits.flatten(0, 1), y, reduction="none")
-        raw = values = (per_sample.detach().view(self.active, -1) * self.share).sum(1).tolist()
+        raw = values = self.numbers((per_sample.detach().view(self.active, -1) * self.share).sum(1))
         if self.hooked:
             hooks.batches(self, step, lanes, x, y.view(self.active, -1), logits)
             loss, values = hooks.losses(self, lanes, per_sample, raw)
@@ -156,6 +168,13 @@ class Stack:
             found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
             self.collect([torch.zeros_like(p) if g is None else g for g, p in zip(found, self.leaves)])
         return raw, usable
+
+    def numbers(self, values: torch.Tensor) -> list[float]:
+        """The clients' losses as numbers. Deferred ones only say on the device which clients take the step."""
+        if self.deferred is None:
+            return values.tolist()
+        self.taking = self.deferred.usable(values)
+        return [0.0] * len(values)
 
     def usable(self, lanes: Sequence[Lane], values: Sequence[float]) -> list[bool]:
         return [not lane.stats.gave_up and lane.stats.usable(value) for lane, value in zip(lanes, values)]
@@ -203,6 +222,14 @@ class Stack:
             else:
                 own = row[: self.layout.nP]
                 own.copy_(torch.where(mask, own, before[: self.layout.nP]))
+
+    def update_deferred(self, lanes: Sequence[Lane]) -> None:
+        """`update` of all clients, then those that do not take the step are put back."""
+        stacks = [stack[: self.active] for stack in (self.P, self.V) if stack is not None]
+        before = [stack.clone() for stack in stacks]
+        self.update(lanes, [True] * len(lanes))
+        for stack, held in zip(stacks, before):
+            held_back(stack, held, self.taking)
 
     def gradient_hooks(self, lanes: Sequence[Lane], usable: Sequence[bool]) -> None:
         for place, (lane, good) in enumerate(zip(lanes, usable)):
