@@ -39,7 +39,7 @@ def test_the_evidence_is_what_the_file_says(kept):
 def test_the_text_of_the_evidence_names_file_number_and_seeds():
     scaffold = next(rule for rule in RULES if rule.method == "scaffold")
     assert scaffold.evidence == (
-        "+2.7 points over FedAvg (docs/results/fedbss-table1-quick.jsonl: column Dir 0.1; 1 seed)"
+        "+2.7 points over FedAvg (docs/results/fedbss-table1-quick.jsonl: column Dir 0.1, 1 seed)"
     )
 
 

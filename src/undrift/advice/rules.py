@@ -27,11 +27,11 @@ class Kept:
 
     @property
     def text(self) -> str:
-        setting = ", ".join(f"{key} {value}" for key, value in self.where.items())
+        setting = "".join(f"{key} {value}, " for key, value in self.where.items())
         against = ", ".join(map(str, self.control.values()))
         sign = "+" if self.points > 0 else "−" if self.points < 0 else ""
         return (
-            f"{sign}{abs(self.points):.1f} points over {against} (docs/results/{self.file}.jsonl: {setting}; "
+            f"{sign}{abs(self.points):.1f} points over {against} (docs/results/{self.file}.jsonl: {setting}"
             f"{self.seeds} seed{'s' * (self.seeds > 1)})"
         )
 

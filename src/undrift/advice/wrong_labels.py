@@ -5,8 +5,8 @@ of samples that are called otherwise is the share of wrong labels. Where they ar
 disagreement says nothing. So the surest 20, 30, 50 and 70 % of every class are asked. Each answer is too high by the samples
 that are hard all the same, and the lowest is taken.
 
-The neighbours' odd and even halves are independent of each other. If they seldom say the same, they do not know the classes
-of these data, and nothing is reported.
+The neighbours' odd and even halves are independent of each other. If they do not say the same even of the surest 70 %, they do
+not know the classes of these data, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from undrift.advice.neighbours import Neighbours
 
 SURE = (0.2, 0.3, 0.5, 0.7)
-KNOWN = 0.7  # of the samples must get the same class from both halves
+KNOWN = 0.82  # of the surest samples must get the same class from both halves
 LEAST = 50  # samples
 PRIOR = 5  # samples: what a client with few sure samples is drawn to the mean by
 
@@ -27,7 +27,7 @@ PRIOR = 5  # samples: what a client with few sure samples is drawn to the mean b
 class WrongLabels:
     share: float | None  # of all samples; None if the neighbours do not know the classes
     by_client: dict[int, float]
-    known: float  # how often both halves of the neighbours say the same
+    known: float  # how often both halves of the neighbours say the same of the surest 70 %
     agrees: np.ndarray  # which samples are called as their neighbours say
 
 
@@ -35,7 +35,7 @@ def wrong_labels(near: Neighbours, labels: np.ndarray, client: np.ndarray, class
     votes = near.votes(labels, classes)
     said, surety = votes.argmax(1), votes.max(1)
     odd, even = (near.votes(labels, classes, slice(half, None, 2)).argmax(1) for half in (0, 1))
-    known, disagrees = float((odd == even).mean()), said != labels
+    known, disagrees = float((odd == even)[surest(said, surety, SURE[-1])].mean()), said != labels
     answers = [shares(disagrees, surest(said, surety, share), client) for share in SURE]
     share, by_client = min(answers, key=lambda answer: answer[0])
     return WrongLabels(share if known >= KNOWN else None, by_client, known, ~disagrees)
