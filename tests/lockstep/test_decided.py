@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import undrift as ud
@@ -14,6 +16,7 @@ from undrift.contract.parts import Objective
 from undrift.core.errors import BadRequest
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
 from undrift.testing import tiny
 
 SMALL = {"data": "digits", "clients": 4, "rounds": 2, "epochs": 1, "out": False, "engine": "inline"}
@@ -23,10 +26,23 @@ def why(federation=None, **options):
     return prepare(from_keywords({**SMALL, **options}), federation).plan.lockstep_why
 
 
+# Works (c) and (d) of `undrift bench`: inputs of a sample, network, samples in a batch.
+WORKS = {"c": (784, "logistic", 10), "d": (64, "mlp(100)", 32)}
+
+
+@pytest.fixture(scope="module", params=WORKS)
+def work(request):
+    """A federation of the work's shape, and its options."""
+    inputs, model, batch = WORKS[request.param]
+    x, y, shards = torch.zeros(40, inputs), torch.arange(40) % 10, np.split(np.arange(40), 4)
+    labels = [str(label) for label in range(10)]
+    return Federation("made up", (x, y), (x, y), shards, labels, shards), {"model": model, "batch": batch}
+
+
 @pytest.mark.parametrize("name", [*METHODS, "fedprox", "scaffold", "feddyn", "fedlc", "fedrs"])
-def test_auto_is_on_for_small_networks(name):
-    for model in ("mlp(100)", "logistic"):
-        assert why(method=name, model=model) == "clients in lock-step, as batched products"
+def test_auto_is_on_for_the_works_of_small_clients(work, name):
+    federation, options = work
+    assert why(federation, method=name, epochs=5, **options) == "clients in lock-step, as batched products"
 
 
 @pytest.mark.parametrize(
