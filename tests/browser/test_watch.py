@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import signal
 import subprocess
 import sys
@@ -272,3 +273,55 @@ def test_markup_in_names_is_shown_as_text(chrome, tmp_path):
         assert "<script>" in chrome.value("document.getElementById('events').textContent")
         assert chrome.value("window.hacked === undefined")
         assert chrome.errors == []
+
+
+def test_the_page_of_a_preset_fills_while_it_runs(chrome, tmp_path):
+    out = tmp_path / "runs" / "five"
+    rows = ("FedAvg", "+ASW", "FLOOD")
+    cells = [word for row in rows for word in ("--row", row)]
+    options = ["--column", "ResNet-8", "--rounds", "20", "--seeds", "2", "--out", str(out), "--quiet"]
+    with started("paper", "run", "flood/table5", *cells, *options) as preset:
+        end = time.monotonic() + 120
+        while not list(out.glob("*/run.sqlite")) and time.monotonic() < end:
+            time.sleep(0.1)
+        with servers.watching(str(tmp_path / "runs")) as server:
+            opened(chrome, server, "/study?id=five")
+            chrome.value("window.loadedOnce = true")
+            assert chrome.until("!!document.querySelector('#filling tbody .state')", 60)
+            assert preset.wait(300) == 0
+            assert chrome.until("document.querySelectorAll('#filling tbody .state.finished').length == 3", 60)
+            names = "[...document.querySelectorAll('#filling tbody tr')].map(r => r.cells[0].textContent.trim())"
+            assert chrome.value(names) == list(rows)
+            assert "FLOOD, Table V" in chrome.value("document.getElementById('source').textContent")
+            assert chrome.until(
+                "(document.getElementById('ours-0') || {textContent: ''}).textContent.includes('72.79')", 60
+            )
+            claims = chrome.value("document.getElementById('claims').textContent")
+            assert "Both together are better than ASW alone" in claims
+            assert chrome.value("window.loadedOnce")
+            assert chrome.errors == []
+            assert chrome.value(ELSEWHERE) == []
+
+
+def test_the_demo_opens_its_page_while_it_runs_and_takes_it_along(chrome, tmp_path):
+    out = tmp_path / "demo"
+    command = [*UNDRIFT, "demo", "--watch", "--rounds", "12", "--out", str(out), "--quiet"]
+    demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert demo.stderr
+        line = demo.stderr.readline()
+        found = re.search(r"watching at http://127\.0\.0\.1:(\d+)/", line)
+        assert found, line
+        opened(chrome, servers.Server(demo, int(found[1]), line), "/")
+        assert chrome.until("!!document.querySelector('#table .state.running')", 60)
+        assert demo.poll() is None
+        seen = chrome.value("document.querySelectorAll('#table .state.finished').length")
+        assert chrome.until(f"document.querySelectorAll('#table .state.finished').length > {seen}", 60)
+        assert demo.wait(300) == 0
+        assert chrome.until("document.getElementById('connection').textContent.startsWith('not connected')")
+    finally:
+        if demo.poll() is None:
+            demo.kill()
+        demo.wait()
+        if demo.stderr:
+            demo.stderr.close()
