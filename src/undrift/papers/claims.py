@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from undrift.study.dry_run import some
 from undrift.study.verdict import KINDS, Looks, Question, Verdict, shown, verdicts
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def outcome(preset: Preset, claim: Claim, rows: Sequence[Row], looks: Looks | No
     used = {name for part in claim.parts for name in {part.value or numbers.first, *part.terms[0].values}}
     digits = 2 if all(numbers.values[name].factor == 100 for name in used) else 4
     said = [f"{verdict.question.label} {shown(verdict, digits)}" for verdict in found]
-    said += [f"not run: {', '.join(missing)}"] if missing else []
+    said += [f"not run: {some(missing)}"] if missing else []
     count = len(found) + len(missing)
     yes, no = (sum(verdict.outcome == word for verdict in found) for word in ("true", "false"))
     need = claim.share * count
