@@ -88,7 +88,7 @@ def main() -> None:
     kept = read_lines(asked.results) if asked.results.exists() else []
     todo = [cell for data in asked.data for seed in range(asked.seeds) for cell in cells(data, seed)]
     todo = [cell for cell in todo if not any(cell.items() <= line.items() for line in kept)]
-    with one_thread(), open(asked.results, "a") as file:
+    with one_thread(), open(asked.results, "a", buffering=1) as file:
         for done, cell in enumerate(todo):
             if time.process_time() > asked.seconds:
                 print(f"{len(todo) - done} cells are left")
