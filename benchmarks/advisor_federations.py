@@ -50,6 +50,14 @@ REFUSED = {  # with the reasons that a run gives
     "diabetes, target skew": ("bound",),  # it needs logits of classes
     "Shakespeare by role": ("fednova", "scaffold"),  # they need a step count, which Adam does not have
 }
+# Kept results of other benchmarks on the same data and partition: (file, column).
+EVIDENCE = {
+    "digits, label skew": (("fedbss-table1-quick", "Dir 0.1"),),
+    "digits, label skew and noise": (("fedbss-table1-quick", "Dir 0.1"),),
+    "digits, two classes each": (("fedbss-table1-quick", "Shards 2"),),
+    "digits, noise spread": (("fedbss-table1-quick", "Dir 0.5"),),
+    "digits, noise gathered": (("fedbss-table1-quick", "Dir 0.5"), ("controls-weights-quick", "30 % wrong clients")),
+}
 
 
 def options_of(name: str) -> dict[str, Any]:

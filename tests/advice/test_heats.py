@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from undrift.advice.answer import Advice
-from undrift.advice.budget import Heat, best_fitting, plans, read_budget
+from undrift.advice.budget import COMPOSITIONS, Heat, best_fitting, plans, read_budget
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import PLAIN_RATES, Contender, Race, judged
 from undrift.core.errors import BadRequest
@@ -118,7 +118,7 @@ def test_a_plan_is_an_upper_bound_of_its_cost_and_the_next_plan_costs_more(metho
     assert best_fitting(offered, lambda plan: plan.cost() <= costs[3]) == offered[3]
     assert best_fitting(offered, lambda plan: plan.cost() < costs[0]) is None
     for plan in offered[:4]:
-        composed = [named(f"composed {number}") for number in range(2)]
+        composed = [named(f"composed {number}") for number in range(COMPOSITIONS)]
         race, runs = Race(plan, field, lambda survivors: composed), Counted(lambda one: 0.5)  # noqa: B023
         race.run(runs)
         assert plan.cost() - 2 * plan.fresh * 20 - 20 * plan.heats[-1].seeds <= runs.rounds

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from undrift.advice.findings import Diagnosis
 from undrift.core.headline import Headline
 from undrift.core.words import clock
 from undrift.report import page, plots
 from undrift.study.verdict import counted, signed
 
+WIDE = 0.5  # of an interval that is not shown, in units of a share
 OUTCOMES = {
-    "leader": "leads", "kept": "goes on", "behind": "behind: the interval says so", "failed": "failed",
-    "budget": "dropped for budget, not distinguished",
+    "leader": "leads", "kept": "goes on", "behind": "behind, by its interval", "failed": "failed",
+    "budget": "dropped for budget",
 }  # fmt: skip
 
 
@@ -43,10 +45,10 @@ def sections(answer: Mapping[str, Any]) -> list[page.Section]:
     if answer["heats"]:
         found += [
             ("heats", heats_figure(answer, headline), "The race, on validation data"),
-            ("standings", standings(answer, headline)),
+            ("standings", standings(answer, headline), "Every contender"),
         ]
     found.append(("diagnosis", findings(answer), "What was measured"))
-    found += [("diagnosis-picture", figure) for figure in diagnosis_figures(answer)]
+    found += diagnosis_figures(answer)
     if answer["left_out"]:
         found.append(("left-out", [["method", "why it was left out"], *answer["left_out"]], "Left out"))
     found.append(("about", about(answer), "How it was found"))
@@ -77,12 +79,12 @@ def difference(answer: Mapping[str, Any], headline: Headline) -> Any:
     fig.add_scatter(
         x=seeds, y=values, mode="markers", name="each fresh seed", marker={"size": 9, "color": plots.COLOURS[0]}
     )
-    mean, low, high = (headline.factor * found[key] for key in ("mean", "low", "high"))
+    mean, low, high = (headline.factor * found[key] for key in ("estimate", "low", "high"))
     bar = {
         "type": "data", "symmetric": False, "array": [high - mean], "arrayminus": [mean - low], "width": 8, "thickness": 2,
     }  # fmt: skip
     fig.add_scatter(
-        x=["mean, 95 % interval"], y=[mean], error_y=bar, mode="markers", name="mean and 95 % interval",
+        x=["typical, 95 % interval"], y=[mean], error_y=bar, mode="markers", name="typical difference and its interval",
         marker={"size": 12, "symbol": "diamond", "color": plots.COLOURS[2]},
     )  # fmt: skip
     fig.add_hline(y=0, line_width=1)
@@ -111,16 +113,24 @@ def heats_figure(answer: Mapping[str, Any], headline: Headline) -> Any:
     for number, (label, path) in enumerate((label, path) for label, path in paths.items() if label not in left):
         x, y = zip(*path)
         fig.add_scatter(x=x, y=y, name=label, mode="lines+markers", line=plots.style(number))
-    fig.update_layout(hovermode="closest")
+    fig.update_layout(hovermode="closest", height=520, legend={"orientation": "h", "y": -0.15})
     return fig
 
 
 def standings(answer: Mapping[str, Any], headline: Headline) -> page.Table:
     """Every contender's last heat, and what became of it."""
-    rows, keys = (
-        [["contender", "axis", "heat", "validation", "behind the leader", "what became of it", "why it was raced"]],
-        [],
-    )
+    rows = [
+        [
+            "contender",
+            "what became of it",
+            "validation",
+            "behind the leader",
+            "last heat",
+            "axis",
+            "why it was raced",
+            "rests on",
+        ]
+    ]
     last = {}
     for number, heat in enumerate(answer["heats"], 1):
         for place, one in enumerate(heat["standings"]):
@@ -129,18 +139,20 @@ def standings(answer: Mapping[str, Any], headline: Headline) -> page.Table:
         label = f"{one['method']} lr={one['lr']:g}"
         mean = headline.show(one["mean"])
         final = -number == len(answer["heats"]) and one["outcome"] == "kept"
-        became = "cannot be distinguished from the leader" if final else OUTCOMES[one["outcome"]]
-        rows.append([label, one["axis"], f"{-number}: {heat['rounds']} rounds, {counted(heat['seeds'], 'seed')}", mean,
-                     gap(one, headline), became, one["reason"]])  # fmt: skip
-        keys.append(label)
-    return page.Table(rows, keys)
+        became = "not distinguished from the leader" if final else OUTCOMES[one["outcome"]]
+        length = f"{-number}: {heat['rounds']} rounds, {counted(heat['seeds'], 'seed')}"
+        rows.append([label, became, mean, gap(one, headline), length, one["axis"], one["reason"], one["evidence"]])
+    return page.Table(rows, [row[0] for row in rows[1:]])
 
 
 def gap(one: Mapping[str, Any], headline: Headline) -> str:
     if (not one["gap"] and one["outcome"] == "leader") or one["gap"] is None:
         return "—"
     mean, low, high = (one[key] and headline.factor * one[key] for key in ("gap", "low", "high"))
-    return signed(mean, 2) if low is None else f"{signed(mean, 2)} [{signed(low, 2)}, {signed(high, 2)}]"
+    wide = low is None or (
+        headline.percent and high - low > 100 * WIDE
+    )  # of two seeds: it says nothing but that they are two
+    return signed(mean, 2) if wide else f"{signed(mean, 2)} [{signed(low, 2)}, {signed(high, 2)}]"
 
 
 def findings(answer: Mapping[str, Any]) -> list[list[str]]:
@@ -151,8 +163,13 @@ def findings(answer: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def diagnosis_figures(answer: Mapping[str, Any]) -> list[Any]:
-    return []
+def diagnosis_figures(answer: Mapping[str, Any]) -> list[page.Section]:
+    from undrift.advice.pictures import pictures
+
+    diagnosis = Diagnosis.from_json(answer["diagnosis"])
+    if not {"label_skew", "label_noise"} <= {finding.name for finding in diagnosis.findings}:
+        return []
+    return [(f"diagnosis-{name.replace(' ', '-')}", figure) for name, figure in pictures(diagnosis)]
 
 
 def about(answer: Mapping[str, Any]) -> str:

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from undrift.advice import budget as budgets
 from undrift.advice.answer import Advice
-from undrift.advice.budget import Plan, best_fitting, plans, read_budget
-from undrift.advice.contenders import compositions, contenders
+from undrift.advice.budget import Plan, read_budget
+from undrift.advice.contenders import compositions
 from undrift.advice.diagnosis import diagnose
 from undrift.advice.findings import Diagnosis
-from undrift.advice.heats import PLAIN_RATES, Contender, HeatResult, Race
+from undrift.advice.heats import Contender, HeatResult, Race
 from undrift.advice.race_file import Asked, write_race
-from undrift.advice.runs import RaceRuns
-from undrift.advice.shortlist import Candidate, Constraints, shortlist
+from undrift.advice.shortlist import Constraints
+from undrift.advice.start import Start, check_validation, chosen_plan, estimate, prepared
 from undrift.core.errors import BadRequest
-from undrift.core.headline import Headline
 from undrift.experiment.folders import free_name, next_free
 from undrift.experiment.given import with_given
 from undrift.experiment.options import FIELDS, from_keywords
-from undrift.experiment.setup import run_task
 from undrift.federation.federation import Federation
 from undrift.store.durable import make_folder, write_file
-from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, StudyCallback
-from undrift.study.verdict import counted
 
 VALIDATION = 0.2
-LEAST_VALIDATION = 20  # samples: fewer cannot tell methods apart
 NO_EFFECT = (
     "method",
     "lr",
@@ -46,6 +40,9 @@ NO_EFFECT = (
     "stop_at",
     "track",
 )
+
+
+GIVEN = "All of this is about the federation that was given: seeds vary cohorts and starts, not who holds what."
 
 
 class AdviceCallback(StudyCallback):
@@ -88,13 +85,21 @@ def advise(
     """
     read_budget(budget)
     options = with_given(options, federation)
-    seed, data_seed = int(options.pop("seed", 0)), options.pop("data_seed", None)
+    seed, data_seed, about = int(options.pop("seed", 0)), options.pop("data_seed", None), tuple[str, ...]()
     if federation is not None:
         if not federation.validation:
             raise BadRequest("the federation has no validation data to choose on; make it with validation=0.2")
-        data_seed = federation.seed
+        data_seed, about = federation.seed, (GIVEN,)
     asked = Asked(
-        plain_options(options), budget, constraints or Constraints(), everything, tuple(methods), seed, data_seed
+        plain_options(options),
+        budget,
+        constraints or Constraints(),
+        everything,
+        tuple(methods),
+        seed,
+        data_seed,
+        None,
+        about,
     )
     return carry_out(asked, race_folder(asked, out), federation, callback)
 
@@ -126,17 +131,6 @@ def race_folder(asked: Asked, out: str | Path | None) -> Path:
     return folder
 
 
-@dataclass
-class Start:
-    """A race that is ready: who takes part, where the runs are, how results read."""
-
-    field: list[Contender]
-    runs: RaceRuns
-    headline: Headline
-    left_out: list[tuple[str, str]]
-    began: float
-
-
 def carry_out(
     asked: Asked, folder: Path, federation: Federation | None = None, callback: AdviceCallback | None = None
 ) -> Advice:
@@ -149,7 +143,7 @@ def carry_out(
         diagnosis = known_diagnosis(folder) or diagnose(asked.options, first, callback.on_message)
         callback.on_diagnosis(diagnosis)
         start = prepared(asked, folder, federations, first, diagnosis, callback, began)
-        plan, asked = chosen_plan(asked, start, folder)
+        field, plan, asked = chosen_plan(asked, start, folder)
     except BadRequest:
         remove_unused(folder)
         raise
@@ -159,17 +153,21 @@ def carry_out(
         diagnosis,
         headline=start.headline,
         left_out=tuple(start.left_out),
-        about=about(federation),
+        about=asked.about,
     )
     keep(advice)
     most = estimate(plan, start) if asked.rounds else 0.0
-    callback.on_plan(start.field, plan, most)
-    return raced(advice, plan, start, asked, callback)
+    callback.on_plan(field, plan, most)
+    return raced(advice, Race(plan, field, composed), start, asked, callback)
 
 
-def raced(advice: Advice, plan: Plan, start: Start, asked: Asked, callback: AdviceCallback) -> Advice:
+def composed(survivors: Sequence[Contender]) -> list[Contender]:
+    return compositions(survivors, budgets.COMPOSITIONS)
+
+
+def raced(advice: Advice, race: Race, start: Start, asked: Asked, callback: AdviceCallback) -> Advice:
     """The heats, then fresh seeds. Ctrl-C gives the answer so far."""
-    race = Race(plan, start.field, lambda survivors: compositions(survivors, budgets.COMPOSITIONS))
+    plan = race.plan
 
     def spent() -> dict[str, Any]:
         return {
@@ -195,101 +193,6 @@ def raced(advice: Advice, plan: Plan, start: Start, asked: Asked, callback: Advi
         done = so_far(stopped=f"Stopped; no run is lost: `undrift advise --resume {advice.folder}` continues.")
     keep(done)
     return done
-
-
-def prepared(
-    asked: Asked,
-    folder: Path,
-    federations: Federations,
-    first: Federation,
-    diagnosis: Diagnosis,
-    callback: AdviceCallback,
-    began: float,
-) -> Start:
-    """Shortlist methods, and set up each of them once: what cannot run is left out with the reason."""
-    found = shortlist(diagnosis, asked.options, first, asked.constraints, asked.everything)
-    added = [Candidate(text, "named", None, (), "named by the user", "untested") for text in asked.methods]
-    candidates = list({one.method: one for one in [*found.candidates, *added]}.values())
-    runs = RaceRuns(folder, asked.options, federations, callback, (asked.seed, asked.data_seed))
-    left_out, expected = list(found.left_out), dict[str, float]()
-    for candidate in list(candidates):
-        points = contenders([candidate], float(asked.options["lr"]))
-        try:
-            estimate = dry_run(
-                [runs.task(points[len(points) // 2], asked.seed, runs.whole)], federations, StudyCallback()
-            )[0]
-            if not estimate.has_global_model:
-                raise BadRequest("it has no global model, and validation data are for the global model")
-        except BadRequest as error:
-            if candidate.axis in ("plain", "named"):
-                raise BadRequest(f"{candidate.method} cannot run here: {error}") from None
-            left_out.append((candidate.method, str(error)))
-            candidates.remove(candidate)
-        else:
-            expected |= {point.method: estimate.seconds for point in points}
-    if len(candidates) < 2:
-        raise BadRequest("only plain averaging can run here, so there is nothing to race; name a method with --try")
-    runs.expected, runs.numbers = expected, {}
-    task = run_task(from_keywords({**asked.options}), first)
-    return Start(contenders(candidates, float(asked.options["lr"])), runs, task.shown, left_out, began)
-
-
-def chosen_plan(asked: Asked, start: Start, folder: Path) -> tuple[Plan, Asked]:
-    """The largest plan that the budget pays for, and the question with its rounds."""
-    methods, rounds = len({one.name for one in start.field}), start.runs.whole
-    offered, given = (
-        plans(methods, len(start.field), rounds, min(PLAIN_RATES, sum(one.plain for one in start.field))),
-        read_budget(asked.budget),
-    )
-    whole = asked.rounds if asked.rounds is not None else given.rounds
-    if whole is not None:
-        plan = best_fitting(offered, lambda one: one.cost() <= whole)
-    else:
-        middle = {one.name: one for one in start.field[len(start.field) // methods // 2 :: len(start.field) // methods]}
-        speed = start.runs.probe(list(middle.values()), min(budgets.PROBE, rounds))
-        left = (given.seconds or 0.0) - (time.monotonic() - start.began)
-        plan = best_fitting(offered, lambda one: seconds_of(one, speed, start.runs) <= left)
-    if plan is None:
-        least = offered[0]
-        need = f"--budget {least.cost()}r"
-        if whole is None:
-            spent = time.monotonic() - start.began
-            need = f"--budget {math.ceil((seconds_of(least, speed, start.runs) + spent) / 60)}m"
-        raise BadRequest(
-            f"a budget of {given} is too small for {counted(len(start.field), 'contender')} of {rounds} rounds; give {need}, or "
-            "fewer --rounds"
-        )
-    asked = replace(asked, rounds=plan.cost())
-    write_race(folder, asked)
-    return plan, asked
-
-
-def seconds_of(plan: Plan, speed: tuple[float, float], runs: RaceRuns) -> float:
-    """How long a plan takes here, at most. `speed`: seconds of starting a run, and of a round."""
-    return (plan.segments() * speed[0] + plan.cost() * speed[1]) / runs.at_once(plan.cost() // len(plan.heats))
-
-
-def estimate(plan: Plan, start: Start) -> float:
-    """Expected seconds of training of a plan, from the time of one step."""
-    known = [seconds for seconds in start.runs.expected.values() if seconds]
-    whole = sum(known) / len(known) if known else 0.0
-    return plan.cost() / start.runs.whole * whole / start.runs.at_once(plan.cost() // len(plan.heats))
-
-
-def check_validation(federation: Federation) -> None:
-    """Refuse a federation on which nothing can be chosen."""
-    held = len(federation.validation_rows())
-    if held < LEAST_VALIDATION:
-        size = int(federation.sizes.sum()) + held
-        raise BadRequest(
-            f"the federation has {counted(held, 'validation sample')} of {size:,} in all, too few to choose a method on; it needs "
-            f"at least {LEAST_VALIDATION}: give --validation {min(0.5, math.ceil(100 * LEAST_VALIDATION / size) / 100):g}, or more data"
-        )
-
-
-def about(federation: Federation | None) -> tuple[str, ...]:
-    given = "All of this is about the federation that was given: seeds vary cohorts and starts, not who holds what."
-    return (given,) if federation is not None else ()
 
 
 def known_diagnosis(folder: Path) -> Diagnosis | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import Contender, HeatResult
+from undrift.advice.paired import Paired, paired
 from undrift.contract.compose import PREFERRED
 from undrift.core.headline import ACCURACY, Headline
 from undrift.core.words import clock
@@ -24,7 +25,7 @@ from undrift.experiment.tables import headline_value
 from undrift.methods.naming import method_pieces
 from undrift.report.report import option_text
 from undrift.study.tasks import Row
-from undrift.study.verdict import ALPHA, Question, Verdict, counted, listed, seeds_needed, shown, verdicts
+from undrift.study.verdict import ALPHA, Question, counted, listed, seeds_needed
 
 CHEAPER = 0.8  # a client's seconds per round, relative to the winner's
 NOT_IN_COMMAND = (
@@ -63,18 +64,14 @@ class Advice:
     # ---- the decision ------------------------------------------------------------------------------------------------
 
     @property
-    def difference(self) -> Verdict | None:
-        """The challenger minus plain averaging on fresh seeds; None before they ran."""
+    def difference(self) -> Paired | None:
+        """The challenger minus plain averaging on fresh seeds; None before they ran, or if one of them failed."""
         if self.plain is None or self.challenger is None:
             return None
-        rows = {one.label: self.fresh.get(one.label, ()) for one in (self.challenger, self.plain)}
-        pairs = [(headline_value(a), headline_value(b)) for a, b in zip(*rows.values())]
+        rows = [self.fresh.get(one.label, ()) for one in (self.challenger, self.plain)]
+        pairs = [(headline_value(a), headline_value(b)) for a, b in zip(*rows)]
         gaps = [a - b for a, b in pairs if a is not None and b is not None]
-        if len(gaps) < 2 or len(gaps) < len(pairs):
-            return None
-        return verdicts([Question("challenger − plain averaging", gaps, "below" if self.headline.lower else "above")])[
-            0
-        ]
+        return paired(gaps, self.headline.lower) if gaps and len(gaps) == len(pairs) else None
 
     @property
     def clear(self) -> bool:
@@ -130,7 +127,7 @@ class Advice:
             reason = "nobody else finished the race" if self.challenger is None else "fresh seeds have not been run"
             return f"Nothing speaks against plain averaging yet: {reason}. Use {rate}.{leader}"
         assert self.challenger is not None
-        by = shown(found, 2, self.headline.factor)
+        by = found.shown(2, self.headline.factor)
         on = f"on {counted(found.seeds, 'fresh seed')}, on test data"
         means = f"{self.headline.show(self.mean(self.challenger))} against {self.headline.show(self.mean(self.plain))}"
         if self.clear:
@@ -209,7 +206,7 @@ class Advice:
         """What is open, and what would decide it."""
         found = []
         if (gap := self.difference) is not None and gap.outcome == "open":
-            need = seeds_needed(gap.question, ALPHA)
+            need = seeds_needed(Question("", gap.values), ALPHA)
             found.append(
                 f"about {need} fresh seeds would decide between {self.challenger.label} and plain averaging, if the "
                 "difference stays as it was seen" if need and self.challenger else
@@ -252,9 +249,9 @@ class Advice:
                 "client_seconds": self.client_seconds(contender) or None,
             },
             "difference": None if gap is None or self.challenger is None or self.plain is None else {
-                "challenger": self.challenger.label, "plain": self.plain.label, "mean": gap.mean, "low": finite(gap.low),
+                "challenger": self.challenger.label, "plain": self.plain.label, "estimate": gap.estimate, "low": finite(gap.low),
                 "high": finite(gap.high), "seeds": gap.seeds, "outcome": gap.outcome,
-                "values": list(gap.question.differences),
+                "values": list(gap.values),
             },
             "headline": vars(self.headline),
             "means": {one.label: self.mean(one) for one in (self.challenger, self.plain) if one and self.fresh},

@@ -18,12 +18,12 @@ from undrift.core.words import clock, shown
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 PROBE = 2  # rounds that every method runs first, to see how long they take
 MOST_IN_LAST = 3  # methods beside plain averaging and the compositions
-HALVING = 2.5  # of the methods in a heat, one in so many goes on
+HALVING = 3  # of the methods in a heat, one in so many goes on
 FIRST = 0.5  # the first heat runs this share of the rounds: the best rate after fewer is often too large
-COMPOSITIONS = 2  # at most, in the last heat
+COMPOSITIONS = 1  # at most, in the last heat
 # Seeds of the heats (they are spread evenly from the first to the last) and fresh seeds, from the smallest plan to the largest.
 LEVELS = (
-    (1, 2, 4), (1, 2, 5), (1, 3, 6), (2, 4, 7), (2, 5, 8), (3, 6, 10), (3, 8, 12), (4, 10, 15), (5, 12, 20), (6, 16, 30),
+    (1, 2, 6), (1, 2, 7), (1, 2, 8), (1, 3, 8), (2, 4, 9), (2, 5, 10), (3, 6, 12), (3, 8, 15), (4, 10, 20), (6, 16, 30),
 )  # fmt: skip
 
 
@@ -95,9 +95,9 @@ class Plan:
 
 def plans(methods: int, points: int, rounds: int, plain: int) -> list[Plan]:
     """The plans for so many methods, from the cheapest to the dearest. They differ in the seeds alone."""
-    keeps = [methods]  # the first heat chooses a point for every method
-    while keeps[-1] > MOST_IN_LAST:
-        keeps.append(max(MOST_IN_LAST, math.ceil(keeps[-1] / HALVING)))
+    keeps = [MOST_IN_LAST]
+    while keeps[0] * HALVING < methods - 1:
+        keeps.insert(0, keeps[0] * HALVING)
     keeps.append(methods + COMPOSITIONS)  # the last heat: nobody leaves it for budget
     shares = [number / (len(keeps) - 1) for number in range(len(keeps))]
     lengths = [max(1, math.ceil(rounds * FIRST ** (1 - share))) for share in shares]

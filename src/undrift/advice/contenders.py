@@ -1,14 +1,18 @@
-"""From a shortlist to the contenders of a race: every method at three rates and some values of its main parameter,
-and the compositions of those who do well."""
+"""From a shortlist to the contenders of a race: methods at some rates and some values of their main parameter, and the
+compositions of those who do well.
+
+Plain averaging is tried at three rates first. The others race at the two that suit it best: on the federations of
+`benchmarks/advisor.py` the third one never led to another answer.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from undrift.advice.heats import Contender
+from undrift.advice.heats import PLAIN, Contender
 from undrift.advice.shortlist import Candidate
 from undrift.contract.compose import PREFERRED
 from undrift.contract.parts import axes_of
@@ -19,15 +23,31 @@ from undrift.methods.naming import method, method_pieces
 from undrift.study.grid import parameters_of
 
 FACTORS = (0.25, 1.0, 4.0)  # of the rate that the user gave, or the default
+RATES = 2  # of these, for methods other than plain averaging: those that suit it best
 
 
-def contenders(candidates: Sequence[Candidate], lr: float, factors: Sequence[float] = FACTORS) -> list[Contender]:
-    """Every candidate at every rate, and at the middle rate with the other values of its parameter."""
+def plain_contenders(candidates: Sequence[Candidate], lr: float) -> list[Contender]:
+    """Plain averaging at every rate."""
+    return [
+        Contender(one.method, lr * factor, one.method, one.axis, one.reason, one.evidence)
+        for one in candidates
+        for factor in FACTORS
+        if one.method == PLAIN
+    ]
+
+
+def other_contenders(candidates: Sequence[Candidate], rates: Sequence[float]) -> list[Contender]:
+    """Every other candidate at these rates, the best one first, and at the best one with the other values of its parameter."""
     found = []
     for one in candidates:
-        points = [(one.method, lr * factor) for factor in factors] + [(text, lr) for text in texts(one)]
+        points = [(one.method, rate) for rate in rates] + [(text, rates[0]) for text in texts(one)]
         found += [Contender(text, rate, one.method, one.axis, one.reason, one.evidence) for text, rate in points]
-    return list(dict.fromkeys(found))
+    return [one for one in dict.fromkeys(found) if not one.plain]
+
+
+def best_rates(plain: Sequence[Contender], scores: Mapping[Contender, Sequence[float]]) -> list[float]:
+    """The rates that suit plain averaging best, from its runs on the first seed."""
+    return [one.lr for one in sorted(plain, key=lambda one: -scores[one][0])][:RATES]
 
 
 def texts(candidate: Candidate) -> list[str]:

@@ -35,7 +35,7 @@ class AdviseFile:
     seed: Seed = setting(0, "seed of the first run")
     data_seed: Seed | None = setting(None, "seed of the federation alone, if all runs share it")
     rounds: Annotated[int, Ge(1)] | None = setting(None, "rounds of the plan that the budget paid for")
-    sketches: list[Name] = setting([], "sketches of sites that the federation was made like")
+    about: list[Name] = setting([], "sentences about what is raced, such as a federation made like the sites' sketches")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Asked:
     seed: int = 0
     data_seed: int | None = None
     rounds: int | None = None  # of the plan, once it is chosen
-    sketches: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()  # sentences for the answer
 
 
 def write_race(folder: Path, asked: Asked) -> None:
@@ -58,7 +58,7 @@ def write_race(folder: Path, asked: Asked) -> None:
         "budget": asked.budget, "options": {k: plain(v) for k, v in asked.options.items() if v is not None},
         "constraints": {k: v for k, v in asdict(asked.constraints).items() if v is not None},
         "all": asked.everything, "methods": list(asked.methods), "seed": asked.seed, "data_seed": asked.data_seed,
-        "rounds": asked.rounds, "sketches": list(asked.sketches),
+        "rounds": asked.rounds, "about": list(asked.about),
     }  # fmt: skip
     text = tomli_w.dumps({key: value for key, value in table.items() if value is not None})
     write_file(folder / FILE, tomli_w.dumps(checksums.with_crc(tomllib.loads(text))).encode())
@@ -82,5 +82,5 @@ def read_race(folder: Path) -> Asked:
         raise BadRequest(f"{path} cannot be read: {error}; restore it, or ask again with another --out") from None
     return Asked(
         dict(table["options"]), table["budget"], constraints, table.get("all", False), tuple(table.get("methods", ())),
-        table.get("seed", 0), table.get("data_seed"), table.get("rounds"), tuple(table.get("sketches", ())),
+        table.get("seed", 0), table.get("data_seed"), table.get("rounds"), tuple(table.get("about", ())),
     )  # fmt: skip

@@ -94,7 +94,7 @@ class RaceRuns:
             contender.method,
             settings,
             {"method": contender.label, "seed": seed},
-            self.expected.get(contender.method, 0.0) * rounds / self.whole,
+            self.expected.get(contender.name, 0.0) * rounds / self.whole,
             None if rounds >= self.whole else rounds,
         )
 

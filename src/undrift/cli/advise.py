@@ -43,6 +43,24 @@ def advise(
     personal: str = typer.Option(
         "no", "--personal", help="models of the clients' own: no, yes, either", metavar="VALUE"
     ),
+    sketch: str | None = typer.Option(
+        None,
+        "--sketch",
+        help="at a site: write counts and scores of its data to this file, and race nothing",
+        metavar="FILE",
+    ),
+    no_label_counts: bool = typer.Option(
+        False, "--no-label-counts", help="with --sketch: do not tell the label counts"
+    ),
+    no_wrong_labels: bool = typer.Option(
+        False, "--no-wrong-labels", help="with --sketch: do not tell the share of wrong labels"
+    ),
+    round_to: str | None = typer.Option(
+        None, "--round-to", help="with --sketch: round counts to this [1]", metavar="VALUE"
+    ),
+    from_sketches: list[str] = typer.Option(
+        [], "--from-sketches", help="race on a federation like these sketches, made of DATA; repeatable", metavar="FILE"
+    ),
     resume: str | None = typer.Option(None, "--resume", help="finish the race in this folder", metavar="FOLDER"),
     json: bool = typer.Option(False, "--json", help="print one JSON object on stdout"),
     quiet: bool = typer.Option(False, "--quiet", help="no progress"),
@@ -51,15 +69,19 @@ def advise(
 ) -> None:
     """Measure a federation, race the methods that may help on validation data, and say which to use and how sure that is."""
     from undrift.advice.advisor import carry_out, race_folder
-    from undrift.advice.race_file import Asked
 
+    if sketch is not None:
+        return write_a_sketch(
+            sketch, options_of(source, given), not no_label_counts, not no_wrong_labels, round_to, json
+        )
+    if no_label_counts or no_wrong_labels or round_to is not None:
+        raise BadRequest("--no-label-counts, --no-wrong-labels and --round-to say what --sketch FILE may tell; add it")
     if resume is not None:
         asked, folder = found_again(resume, source, given, trust)
     else:
         allowed = constraints(client_memory, may_leave, with_dp, personal)
-        asked = question(source, given, budget, allowed, everything, also)
+        asked = question(source, given, budget, allowed, everything, also, from_sketches)
         folder = race_folder(asked, given.get("out"))
-    assert isinstance(asked, Asked)
     board = advice_board(quiet, log)
     try:
         advice = carry_out(asked, folder, callback=board)
@@ -83,18 +105,35 @@ def constraints(memory: str | None, may_leave: str | None, dp: bool, personal: s
 
 
 def question(
-    source: str | None, given: dict[str, Any], budget: str, allowed: Constraints, everything: bool, also: Sequence[str]
+    source: str | None,
+    given: dict[str, Any],
+    budget: str,
+    allowed: Constraints,
+    everything: bool,
+    also: Sequence[str],
+    sketches: Sequence[str],
 ) -> Asked:
     """What is asked, from the command line."""
     from undrift.advice.advisor import plain_options
     from undrift.advice.budget import read_budget
     from undrift.advice.race_file import Asked
-    from undrift.data.catalogue import full_path
-    from undrift.experiment.run_toml import read_toml
 
     read_budget(budget)
     if "method" in given:
         raise BadRequest("advise chooses the method; --try NAME races one more")
+    options, about = options_of(source, given), tuple[str, ...]()
+    if sketches:
+        options, sentence = like_sketches(options, sketches, given)
+        about = (sentence,)
+    seed, data_seed = given.get("seed", 0), given.get("data_seed")
+    return Asked(plain_options(options), budget, allowed, everything, tuple(also), seed, data_seed, None, about)
+
+
+def options_of(source: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run: those of a run.toml or of named data, and those that were typed."""
+    from undrift.data.catalogue import full_path
+    from undrift.experiment.run_toml import read_toml
+
     table: dict[str, Any] = {}
     if source is not None and (source.endswith(".toml") or (Path(source) / "run.toml").exists()):
         table = read_toml(Path(source) / "run.toml" if Path(source).is_dir() else Path(source))
@@ -104,10 +143,41 @@ def question(
             raise BadRequest(f"the data are named twice: {source} and --data {given['data']}; name them once")
         table = {"data": source}
     options = {**table, **{key: value for key, value in given.items() if key not in ("seed", "data_seed", "out")}}
-    if "data" in options:
-        options["data"] = full_path(options["data"])
-    return Asked(
-        plain_options(options), budget, allowed, everything, tuple(also), given.get("seed", 0), given.get("data_seed")
+    return {**options, "data": full_path(options["data"])} if "data" in options else options
+
+
+def like_sketches(
+    options: dict[str, Any], sketches: Sequence[str], given: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """The options of a federation of the sites' shape, and the sentence that says so."""
+    from undrift.advice.sketch import like, read_sketches
+
+    for name in ("partition", "clients", "noise"):
+        if name in given:
+            raise BadRequest(f"--{name} is told by the sketches; leave it out")
+    twin = like(read_sketches(sketches), options.get("data", "digits"), given.get("seed", 0))
+    return {**options, **twin.options}, f"{twin.sentence[0].upper()}{twin.sentence[1:]}."
+
+
+def write_a_sketch(
+    path: str, options: dict[str, Any], labels: bool, wrong_labels: bool, round_to: str | None, json: bool
+) -> None:
+    """Write what a site agrees to tell about its data."""
+    from undrift.advice.sketch import Policy, write_sketch
+    from undrift.core.schema import Count
+    from undrift.experiment.options import from_keywords
+    from undrift.experiment.setup import build_federation
+
+    policy = Policy(labels, wrong_labels, read_as(Count, "round-to", round_to) or 1)
+    federation = build_federation(from_keywords({"partition": "iid", "clients": 1, **options}))
+    try:
+        told = write_sketch(path, federation, policy, Path(path).stem)
+    except OSError as error:
+        raise BadRequest(f"--sketch {path} cannot be written: {error.strerror or error}; choose another file") from None
+    print(
+        json_module.dumps(told)
+        if json
+        else f"sketch: {path}, which tells {', '.join(k for k, v in told.items() if v is not None)}"
     )
 
 
@@ -123,9 +193,7 @@ def found_again(resume: str, source: str | None, given: dict[str, Any], trust: b
     folder = find_folder(resume)
     asked = read_race(folder)
     if any(str(value).startswith("object:") for value in asked.options.values()):
-        raise BadRequest(
-            f"{folder} has objects that {'advise.toml'} cannot name; ask again in Python with ud.advise(…)"
-        )
+        raise BadRequest(f"{folder} has objects that advise.toml cannot name; ask again in Python with ud.advise(…)")
     names = [name for text in ("fedavg", *asked.methods) for name in foreign_code({**asked.options, "method": text})]
     ask_trust(folder, list(dict.fromkeys(names)), trust)
     return asked, folder

@@ -32,6 +32,10 @@ def find_folder(run: str | Path) -> Path:
 def run_folder(run: str | Path) -> Path:
     """The folder of one existing run; refused if it is a folder of several runs or of none, or has links in it."""
     folder = find_folder(run)
+    if (folder / "advise.toml").exists():
+        raise BadRequest(
+            f"{run} is a race of many runs: its index.html shows it; `undrift advise --resume {run}` finishes it"
+        )
     if (folder / "compare.toml").exists() or (folder / "paper.toml").exists():
         raise BadRequest(
             f"{run} holds many runs: `undrift report {run}` shows them; resume it with --resume of compare or paper run"

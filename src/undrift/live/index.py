@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from undrift.live.locks import holders
 from undrift.live.records import RunRow, read_run
 
 DEEPEST = 6  # folders inside folders
-STUDY_FILES = ("compare.toml", "paper.toml")
+STUDY_FILES = ("compare.toml", "paper.toml", "advise.toml")
 STAMPED = ("run.toml", "run.sqlite", "run.sqlite-wal", "metrics.jsonl")  # a file that changes when a run does
 Stamp = tuple[Any, ...]
 
@@ -24,12 +25,12 @@ class Found:
 
     key: str  # its address on the page: the path below the watched folder
     path: Path
-    study: bool  # a comparison or a preset's runs; otherwise a run
+    study: bool  # a comparison, a race or a preset's runs; otherwise a run
 
 
 @dataclass(frozen=True)
 class Study:
-    """A folder of a comparison or of a preset, with its runs."""
+    """A folder of a comparison, of a race or of a preset, with its runs."""
 
     key: str
     path: Path
@@ -40,6 +41,18 @@ class Study:
     @property
     def paper(self) -> bool:
         return (self.path / "paper.toml").exists()
+
+    @property
+    def race(self) -> bool:
+        return (self.path / "advise.toml").exists()
+
+    @property
+    def answered(self) -> bool:
+        """Whether a race has run its fresh seeds."""
+        try:
+            return json.loads((self.path / "advise.json").read_text())["difference"] is not None
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
 
 class Index:
@@ -81,7 +94,7 @@ class Index:
 
     def study(self, one: Found, runs: dict[str, RunRow], running: bool) -> Study:
         inside = tuple(row for key, row in runs.items() if key.startswith(f"{one.key}/") and ".old" not in key)
-        stamp = tuple(stamp_of(one.path / name) for name in (*STUDY_FILES, "rows.jsonl"))
+        stamp = tuple(stamp_of(one.path / name) for name in (*STUDY_FILES, "advise.json", "rows.jsonl"))
         return Study(one.key, one.path, inside, running, stamp)
 
     def stamp(self, key: str) -> Any:

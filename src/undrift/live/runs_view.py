@@ -128,6 +128,8 @@ def study_state(study: Study) -> str:
         return "running"
     if not states:
         return "starting"
+    if study.race:  # runs that left the race stay where they paused
+        return "finished" if study.answered else "stopped"
     return "finished" if states == {"finished"} else "failed" if "failed" in states else "stopped"
 
 

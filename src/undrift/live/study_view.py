@@ -41,6 +41,10 @@ class Line:
 
 def sections(index: Index, study: Study, quick: bool = False) -> list[page.Section]:
     try:
+        if study.race:
+            from undrift.live import race_view
+
+            return [("about", about(study)), *race_view.sections(study, quick)]
         finished = rows_in(study.path, study.stamp)
         make = preset_sections if study.paper else comparison_sections
         return [("about", about(study)), *make(index, study, finished, quick)]
@@ -65,9 +69,12 @@ def about(study: Study) -> str:
     state = study_state(study)
     sentence = f"{STATES[state]} {state}: {done} of {len(study.runs)} runs that were started are finished"
     more = f", {len(left)} go on" if left else ""
-    stopped = (
-        "" if state in ("running", "finished") else f"\nThe same command with --out {study.path} --resume continues it."
+    again = (
+        f"`undrift advise --resume {study.path}`"
+        if study.race
+        else f"The same command with --out {study.path} --resume"
     )
+    stopped = "" if state in ("running", "finished") else f"\n{again} continues it."
     return f"{sentence}{more}.{stopped}"
 
 
