@@ -124,6 +124,12 @@ def test_own_clients_without_a_test_part_give_a_share_of_their_data_and_that_is_
     assert federation.classes == 3
 
 
+def test_own_clients_without_any_test_data_are_refused_before_a_run_would_evaluate_nothing():
+    with pytest.raises(BadRequest, match=r"no client has a test part and test_share is 0.*test_share such as 0\.2"):
+        ud.Federation.from_clients([own(10), own(20)], test_share=0)
+    assert ud.Federation.from_clients([own(10), (*own(20), *own(5))], test_share=0).sizes.tolist() == [10, 20]
+
+
 def test_own_clients_may_be_datasets_of_pairs():
     x, y = own(10)
     pairs = torch.utils.data.TensorDataset(x, y)

@@ -62,6 +62,11 @@ def from_clients(
             whole.append(piece)
     if not xs:
         raise BadRequest("a federation needs at least one client")
+    if not test_share and not any(map(len, test_ys)):
+        raise BadRequest(
+            "no client has a test part and test_share is 0, so no model could be evaluated; give clients as (x, y, x_test, "
+            "y_test), or a test_share such as 0.2"
+        )
     y, test_y = samples.joined(ys), samples.joined(test_ys)
     names = output_names(labels, kind, samples.joined([y, test_y]))
     kind = kind.with_outputs(len(names))
