@@ -295,9 +295,9 @@ def test_paper_run_reports_reductions_and_that_printed_numbers_are_not_comparabl
 @pytest.mark.parametrize("name", papers.names())
 def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, capsys):
     found = papers.load(name)
-    # Those that share runs differ in what they show: two rows of one column are enough.
-    some = {"rows": [row.name for row in found.rows[:2]], "columns": [found.columns[0].name]} if found.runs else {}
-    asked = scaled(found, "quick", rounds=2, seeds=1, **some)
+    # Those that share runs, or are another preset on other data, differ in what they show: a row of one column is enough.
+    first = {"rows": [row.name for row in found.rows[:1]], "columns": [found.columns[0].name]}
+    asked = scaled(found, "quick", rounds=2, seeds=1, **(first if found.runs or "-" in name else {}))
     rows, _ = paper_run.run(asked, tmp_path / "runs")
     assert [row["failed"] for row in rows if "failed" in row] == []
     pages.write_page(asked, rows, tmp_path / "runs")
@@ -306,6 +306,8 @@ def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, 
         return
     assert paper_table.tables(asked.preset, rows)
     assert len(claims.outcomes(asked.preset, rows)) == len(asked.preset.claims)
+    if found.runs:
+        return
     chosen = rows[len(rows) // 2]
     arguments = ["run", str(Path(chosen["run"]) / "run.toml"), "--out", str(tmp_path / "again"), "--json", "--quiet"]
     assert command(arguments) == 0

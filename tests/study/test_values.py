@@ -135,6 +135,7 @@ def test_extremes_and_correlations_by_hand():
     def asked(sql, values):
         return weights if "FROM notes" in sql else distances if values[2] == "label_distance" else rows
 
+    assert measured(asked, Value(metric="accuracy+accuracy", window=0))[0] == pytest.approx(2 * (1.0 + 1.2) / 6)
     noted = {"note": "weighting.weight", "window": 0}
     assert measured(asked, Value(take="lowest", **noted)) == [0.1, 0.0]
     assert measured(asked, Value(take="highest", window=0)) == [0.5, 0.0]

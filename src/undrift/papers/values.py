@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ KEPT_CURVES = {("G", "global", "accuracy"): "curve", ("train", "train", "loss"):
 
 @dataclass(frozen=True)
 class Value:
-    """A number of a run: what is taken of a metric of a stage over a window of the evaluated rounds. With a `note` (AXIS.NAME,
+    """A number of a run: what is taken of a metric of a stage (or of the sum of several, `flops+elementwise`) over a window of the
+    evaluated rounds. With a `note` (AXIS.NAME,
     such as `personalize.gamma`) it is what parts noted instead of a metric, the mean over clients. A preset's values are
     those of its headline, unless they name something else (`value_of`).
 
@@ -179,8 +180,12 @@ def of_client(curve: views.Curve, client: int) -> views.Curve:
 
 
 def curve_named(query: views.Query, name: str) -> views.Curve:
-    """A metric by STAGE/DATA/METRIC, or a note by AXIS.NAME."""
-    return views.curve(query, *name.split("/")) if "/" in name else views.noted(query, name)
+    """A metric by STAGE/DATA/METRIC, the sum of several (METRIC+METRIC), or a note by AXIS.NAME."""
+    if "/" not in name:
+        return views.noted(query, name)
+    stage, data, metrics = name.split("/")
+    first, *others = [views.curve(query, stage, data, metric) for metric in metrics.split("+")]
+    return replace(first, values=sum((other.values for other in others), first.values))
 
 
 def correlation(one: views.Curve, other: views.Curve, value: Value) -> list[float] | None:

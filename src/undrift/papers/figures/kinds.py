@@ -57,20 +57,23 @@ class OverParameter:
 class Source:
     """What is drawn of a run: a metric of a stage, the share of clients below a target, or what a part noted.
 
-    `over`: the note with the x axis, such as δ of the bounds; then the numbers are those of one round, the mean over clients."""
+    `over`: the note with the x axis, such as δ of the bounds, or its numbers; then what is drawn is of the last round, the mean
+    over clients."""
 
     stage: str = "G"
     data: str = "global"
     metric: str = "accuracy"
     below: float | None = None
     note: str = ""  # AXIS.NAME, such as personalize.gamma
-    over: str = ""
+    over: str | tuple[float, ...] = ""
 
     @property
     def key(self) -> str:
         """Its name in a results file."""
         if self.note:
-            return f"{self.note} over {self.over}" if self.over else self.note
+            return (
+                f"{self.note} over {self.over if isinstance(self.over, str) else 'a grid'}" if self.over else self.note
+            )
         return f"{self.stage}/{self.data}/{self.metric}" + ("" if self.below is None else f" below {self.below:g}")
 
 
@@ -173,7 +176,7 @@ def read_trace(item: Mapping[str, Any]) -> Figure:
     notes, over = item["notes"], item.get("over", "")
     rest = {key: value for key, value in item.items() if key not in ("notes", "over")}
     sources = tuple(Source(note=note, over=over) for note in notes)
-    labels = {"y": ", ".join(notes), **({"x": over} if over else {})}
+    labels = {"y": ", ".join(notes), **({"x": over} if isinstance(over, str) and over else {})}
     return arranged(Curves(sources=sources, **{**labels, **rest}))
 
 

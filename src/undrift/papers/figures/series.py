@@ -73,14 +73,20 @@ def noted(source: Source, query: views.Query) -> Series:
         return {}
     last = [value for value in values[max(values)].values() if value is not None]
     if source.over:
-        over = views.notes(query, source.over)
-        along = next(iter(over[max(over)].values())) if over else list(range(len(last[0])))
-        return {"x": along, "y": np.mean(last, axis=0).tolist()}
+        return {"x": along(source.over, query), "y": np.mean(last, axis=0).tolist()}
     if isinstance(last[0], dict):
         return pooled(last)
     by_round = {round: [v for v in clients.values() if v is not None] for round, clients in sorted(values.items())}
     means = {round + 1: float(np.mean(own)) for round, own in by_round.items() if own}
     return {"x": list(means), "y": list(means.values())}
+
+
+def along(over: str | tuple[float, ...], query: views.Query) -> list[float]:
+    """The x axis: given, or what the server noted in the last round."""
+    if not isinstance(over, str):
+        return list(over)
+    values = views.notes(query, over)
+    return list(next(iter(values[max(values)].values()))) if values else []
 
 
 def pooled(values: Sequence[dict[str, Any]]) -> Series:
