@@ -65,7 +65,7 @@ def figure_page(preset: papers.Preset, drawn: Sequence[tuple[str, Any]], place: 
     panels = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
     page.write(place, f"{preset.name}: {preset.title}", [("panels", panels)] if len(panels) > 1 else panels)
     image = place.with_suffix(".png")
-    size = (900, 610) if len(panels) == 1 else (1132, 140 + 480 * -(-len(panels) // 2))
+    size = (900, 610) if len(panels) == 1 else (1132, 120 + 450 * -(-len(panels) // 2))
     return image if picture(place, image, size) else place
 
 

@@ -102,7 +102,7 @@ def add_lines(fig: Any, figure: Curves, rows: Sequence[Row], label: str, style: 
             for x, y in zip(series.get("x", ()), series.get("y", ())):
                 by_x.setdefault(x, []).append(y)
         if by_x:
-            name = f"{label}, {source.key.partition(' over ')[0]}" if several else label
+            name = f"{label}, {source.label}" if several else label
             plots.add_band(fig, name, thinned(by_x), {**style, "dash": plots.DASHES[number]} if several else style)
 
 

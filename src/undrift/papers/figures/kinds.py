@@ -66,6 +66,7 @@ class Source:
     below: float | None = None
     note: str = ""  # AXIS.NAME, such as personalize.gamma
     over: str | tuple[float, ...] = ""
+    label: str = ""  # among several in one figure
 
     @property
     def key(self) -> str:
@@ -174,8 +175,10 @@ def read_curves(item: Mapping[str, Any]) -> Figure:
 
 def read_trace(item: Mapping[str, Any]) -> Figure:
     notes, over = item["notes"], item.get("over", "")
-    rest = {key: value for key, value in item.items() if key not in ("notes", "over")}
-    sources = tuple(Source(note=note, over=over) for note in notes)
+    rest = {key: value for key, value in item.items() if key not in ("notes", "over", "labels")}
+    sources = tuple(
+        Source(note=n, over=over, label=label) for n, label in zip(notes, item.get("labels", notes), strict=True)
+    )
     labels = {"y": ", ".join(notes), **({"x": over} if isinstance(over, str) and over else {})}
     return arranged(Curves(sources=sources, **{**labels, **rest}))
 
