@@ -51,7 +51,7 @@ def sections(answer: Mapping[str, Any]) -> list[page.Section]:
     found += diagnosis_figures(answer)
     if answer["left_out"]:
         found.append(("left-out", [["method", "why it was left out"], *answer["left_out"]], "Left out"))
-    found.append(("about", about(answer), "How it was found"))
+    found.append(("how", about(answer), "How it was found"))
     return found
 
 
@@ -175,7 +175,9 @@ def diagnosis_figures(answer: Mapping[str, Any]) -> list[page.Section]:
 def about(answer: Mapping[str, Any]) -> str:
     spent, plan = answer["budget"], []
     if answer["heats"]:
-        plan = [f"{len(answer['heats'])} heats on validation data; whoever left a heat is listed with the reason."]
+        plan = [
+            f"{counted(len(answer['heats']), 'heat').capitalize()} on validation data; whoever left one is listed with the reason."
+        ]
         plan.append("The chance that the best contender was dropped as behind is at most 5 % over all heats.")
     if spent:
         plan.append(

@@ -89,7 +89,7 @@ def advise(
         board.end()
     present(advice, json, quiet)
     if advice.stopped:
-        raise KeyboardInterrupt(advice.stopped)
+        raise KeyboardInterrupt("stopped")  # the answer says how to go on
 
 
 def constraints(memory: str | None, may_leave: str | None, dp: bool, personal: str) -> Constraints:

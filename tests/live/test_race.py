@@ -1,0 +1,88 @@
+"""The live page of a race: contenders fill in, and say what became of them; it is finished when its fresh seeds have run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from undrift.live.index import Index
+from undrift.live.runs_view import study_state
+from undrift.live.study_view import sections
+from undrift.report.page import headed, inside
+
+spec = importlib.util.spec_from_file_location("made", Path(__file__).with_name("made.py"))
+made = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(made)
+
+STANDING = {
+    "axis": "plain",
+    "reason": "a control",
+    "evidence": "untested",
+    "gap": 0.0,
+    "low": None,
+    "high": None,
+    "mean": 0.6,
+}
+ANSWER = {
+    "recommended": None, "difference": None, "headline": {"name": "accuracy", "better": "higher", "title": "Acc", "percent": True},
+    "heats": [{"rounds": 5, "seeds": 1, "keep": 3, "alpha": 0.01, "standings": [
+        {**STANDING, "method": "fedavg", "lr": 0.1, "outcome": "leader"},
+        {**STANDING, "method": "feddyn(alpha=0.1)", "lr": 0.1, "outcome": "budget"},
+    ]}],
+    "diagnosis": {"axes": [], "findings": []}, "left_out": [], "would_change": [], "budget": {}, "options": {"data": "digits"},
+    "sentences": ["Nothing speaks against plain averaging yet."], "text": "", "folder": "race", "stopped": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def race(tmp_path):
+    folder = tmp_path / "runs" / "race"
+    made.made_run(folder / "000-fedavg_lr=0.1-seed0", rounds=10, done=5)
+    made.made_run(folder / "001-feddyn_alpha=0.1__lr=0.1-seed0", "feddyn(alpha=0.1)", rounds=10, done=5)
+    made.made_run(folder / "002-scaffold_lr=0.1-seed0", "scaffold", rounds=10, done=2)
+    (folder / "advise.toml").write_text('budget = "3m"\n')
+    (folder / "advise.json").write_text(json.dumps(ANSWER))
+    return folder
+
+
+def shown(race):
+    index = Index([race.parent])
+    index.poll()
+    study = index.studies["race"]
+    return study, {headed(section)[0]: inside(*headed(section)[:2]) for section in sections(index, study)}
+
+
+def test_every_contender_has_a_line_that_says_what_became_of_it(race):
+    study, page = shown(race)
+    assert study_state(study) == "stopped"
+    assert "undrift advise --resume" in page["about"]
+    lines = page["filling"].split("<tr")
+    by_label = {label: next(line for line in lines if label in line) for label in ("fedavg", "feddyn", "scaffold")}
+    assert "leads" in by_label["fedavg"]
+    assert "dropped for budget (heat 1)" in by_label["feddyn"]
+    assert "open" in by_label["scaffold"]
+    assert "Nothing speaks against plain averaging yet." in page["answer"]
+
+
+def test_a_race_is_finished_when_its_fresh_seeds_have_run_though_runs_of_it_paused(race):
+    gap = {
+        "challenger": "a",
+        "plain": "b",
+        "estimate": 0.1,
+        "low": 0.0,
+        "high": 0.2,
+        "seeds": 2,
+        "outcome": "open",
+        "values": [0.0, 0.2],
+    }
+    (race / "advise.json").write_text(json.dumps({**ANSWER, "difference": gap}))
+    assert study_state(shown(race)[0]) == "finished"
+
+
+def test_an_answer_that_cannot_be_read_is_none_yet(race):
+    (race / "advise.json").write_text("{")
+    _, page = shown(race)
+    assert set(page) == {"about", "filling"}
