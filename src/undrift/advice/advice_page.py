@@ -140,6 +140,8 @@ def standings(answer: Mapping[str, Any], headline: Headline) -> page.Table:
         mean = headline.show(one["mean"])
         final = -number == len(answer["heats"]) and one["outcome"] == "kept"
         became = "not distinguished from the leader" if final else OUTCOMES[one["outcome"]]
+        if one["outcome"] == "kept" and (one["low"] or 0.0) > 0:
+            became = "behind, stays as the baseline"  # only plain averaging does
         length = f"{-number}: {heat['rounds']} rounds, {counted(heat['seeds'], 'seed')}"
         rows.append([label, became, mean, gap(one, headline), length, one["axis"], one["reason"], one["evidence"]])
     return page.Table(rows, [row[0] for row in rows[1:]])
