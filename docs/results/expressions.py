@@ -234,8 +234,7 @@ class Namespace:
             run for run in runs if run["peer"] not in ("undrift", "bare") and run["over_bare"] < ours[run["work"]]
         ]
         said = [f"{run['peer']} on ({run['work']}) ({run['over_bare']:.2f}× the bare loop)" for run in rivals]
-        because = ", because it steps many small clients as one batch, which Undrift does not" if rivals else ""
-        return f"Frameworks that need less time than Undrift: {', '.join(said) or 'none'}{because}."
+        return f"Frameworks that need less time than Undrift: {', '.join(said) or 'none'}."
 
     def matching(self, model: str) -> tuple[float, float]:
         """Of FedNolowe's Table 6: percent that FedMA's matching and FedProx's term add to a FedAvg round of a model."""
