@@ -49,7 +49,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
     typer.echo(text_table(rows, words=(0, 4)))
     typer.echo(
-        "\nquick and mid are measured on two cores, paper is estimated; `undrift paper run NAME --estimate` says more."
+        "\nOn two cores. mid and paper are estimates; `undrift paper run NAME --estimate` says more."
     )
 
 

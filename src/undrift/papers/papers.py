@@ -89,7 +89,7 @@ class Preset:
         return self.runs or self.name
 
     def minutes(self, scale: str) -> float | None:
-        """Time of a scale on two cores: measured, or estimated for the paper's."""
+        """Time of a scale on two cores; of mid and paper an estimate."""
         return getattr(self, scale).get("minutes")
 
     @property
