@@ -84,14 +84,14 @@ class ClaimsPage:
         return [*of_paper(self.every, paper, controls=True), *(one for one in self.every if one.preset.name in theirs)]
 
     def total(self) -> str:
-        """`Of 210 claims …`, in a sentence."""
+        """`210 claims: 4 true, …`."""
         own = [one for paper in PAPERS for one in of_paper(self.every, paper)]
         lost = sum(len(self.untestable[paper]) for paper in PAPERS)
         counts = {word: sum(one.verdict == word for one in own) for word in VERDICTS}
         waiting = sum(one.found is None for one in own)
         return (
-            f"Of {len(own) + lost} claims {counts['true']} are true, {counts['false']} are false, {counts['open']} are open "
-            f"({waiting} of them have no kept run) and {lost} cannot be tested here"
+            f"{len(own) + lost} claims: {counts['true']} true, {counts['false']} false, {counts['open']} open "
+            f"({waiting} of them have no kept run), {lost} that cannot be tested here"
         )
 
     # ---- paragraphs --------------------------------------------------------------------------------------------------
