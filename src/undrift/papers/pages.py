@@ -46,26 +46,35 @@ def write_page(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path:
 
 def write_figures(scaled: Scaled, rows: Sequence[Row], folder: Path) -> Path | None:
     """The preset's figures alone, as figures.html and, with chromium, figures.png; None where it has none."""
-    return figure_page(scaled.preset, figures.drawn(scaled.preset, rows, scaled), folder / "figures.html")
+    return figure_page(
+        scaled.preset, figures.drawn(scaled.preset, rows, scaled), folder / "figures.html", scaled.reductions
+    )
 
 
 def write_results_figures(file: Path, folder: Path) -> list[Path]:
     """The figures of a results file, of its preset and of all that share its runs: PAPER-FIGURE.html and .png each."""
     made = []
     for preset in papers.showing(read_results(file)[0].runs_name):
-        drawn = figures.drawn(preset, read_results(file, preset)[1])
-        made.append(figure_page(preset, drawn, folder / f"{preset.name.replace('/', '-')}.html"))
+        rows = read_results(file, preset)[1]
+        less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"]))
+        made.append(
+            figure_page(preset, figures.drawn(preset, rows), folder / f"{preset.name.replace('/', '-')}.html", less)
+        )
     return [path for path in made if path]
 
 
-def figure_page(preset: papers.Preset, drawn: Sequence[tuple[str, Any]], place: Path) -> Path | None:
-    """A page of panels, two beside each other, and with chromium its picture, whose path is given back."""
+def figure_page(
+    preset: papers.Preset, drawn: Sequence[tuple[str, Any]], place: Path, reductions: Sequence[str]
+) -> Path | None:
+    """A page of panels, two beside each other, and with chromium its picture, whose path is given back. It says what is less
+    than in the paper, because the title names the paper's experiment."""
     if not drawn:
         return None
     panels = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
-    page.write(place, f"{preset.name}: {preset.title}", [("panels", panels)] if len(panels) > 1 else panels)
+    less = [("less", f"Less than the paper: {'; '.join(reductions)}.")] if reductions else []
+    page.write(place, f"{preset.name}: {preset.title}", [*less, *([("panels", panels)] if len(panels) > 1 else panels)])
     image = place.with_suffix(".png")
-    size = (900, 610) if len(panels) == 1 else (1132, 120 + 450 * -(-len(panels) // 2))
+    size = (900, 720) if len(panels) == 1 else (1132, 230 + 450 * -(-len(panels) // 2))
     return image if picture(place, image, size) else place
 
 
