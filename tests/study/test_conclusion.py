@@ -37,6 +37,14 @@ def test_who_is_ahead_and_who_cannot_be_distinguished():
     assert "more seeds would decide the first place (hardest: b, +3.0 [" in found.sentence
 
 
+def test_of_many_methods_at_one_seed_only_the_pairs_with_the_first_are_looked_at(monkeypatch):
+    many = rows({f"m{number}": [number / 100] for number in range(80)})
+    found = conclusion(many)
+    monkeypatch.setattr("undrift.study.conclusion.ALL_PAIRS", 80)
+    assert (len(found.pairs), len(conclusion(many).pairs)) == (79, 3160)
+    assert (found.sentence, found.rivals, found.clear) == (conclusion(many).sentence, list(found.methods[1:]), False)
+
+
 def test_one_seed_concludes_nothing():
     found = conclusion(rows({"a": [0.9], "b": [0.859]}))
     assert found.sentence == (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import entropy
+from scipy.special import entr
 
 from undrift.advice import feature_skew, wrong_labels
 from undrift.advice.drawn import Drawn, as_table, drawn
@@ -76,7 +76,7 @@ def labels(federation: Federation) -> Iterator[Finding]:
         "label skew" if skewed else None,
         {"strength": max(0.0, value - chance) / LABEL_SKEW, "by_chance": chance, "class_counts": counts[:100].tolist()},
     )  # fmt: skip
-    effective = np.exp([entropy(share) for share in shares])
+    effective = np.exp(entr(shares).sum(1))
     few = skewed and float(effective.mean()) < federation.classes / 2
     yield Finding(
         "classes_per_client", float(effective.mean()),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import entropy
+from scipy.special import entr
 
 from undrift.federation import images
 from undrift.federation.federation import Federation
@@ -70,7 +70,7 @@ def facts(federation: Federation, clients: Sequence[int]) -> dict[str, dict[int,
         y = federation.train_labels(client)
         shares = np.bincount(y, minlength=classes) / max(1, len(y))
         known["size"][client] = len(y)
-        known["label entropy"][client] = float(entropy(shares)) if len(y) else 0.0
+        known["label entropy"][client] = float(entr(shares).sum()) if len(y) else 0.0
         known["label Hellinger distance"][client] = float(np.sqrt(max(0.0, 1 - np.sqrt(shares * all_shares).sum())))
         if "noise rate" in known:
             known["noise rate"][client] = float((y != federation.clean_y.numpy()[federation.rows(client)]).mean())
