@@ -21,13 +21,13 @@ CLIENTS = tiny()
 
 def job(round: int = 0, private: torch.Tensor | None = None) -> SimpleNamespace:
     return SimpleNamespace(
-        plan=SimpleNamespace(private=private), stream=lambda purpose: torch_stream(0, purpose, round)
+        plan=SimpleNamespace(private=private, unsent=private), stream=lambda purpose: torch_stream(0, purpose, round)
     )
 
 
 def plan_of(*parts: object, n: int) -> SimpleNamespace:
     method = SimpleNamespace(on=lambda axis: list(parts))
-    return SimpleNamespace(private=None, layout=SimpleNamespace(n=n), method=method)
+    return SimpleNamespace(private=None, unsent=None, layout=SimpleNamespace(n=n), method=method)
 
 
 @pytest.mark.parametrize("neutral", ["topk(1.0)", "quantize(32)", "topk(1.0)+upload.quantize(32)"])

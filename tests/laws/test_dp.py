@@ -16,6 +16,7 @@ import undrift as ud
 from undrift.contract.context import Replies, Server
 from undrift.core.errors import BadRequest
 from undrift.core.streams import system_normal
+from undrift.engine.inline import Inline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.methods.published import PUBLISHED
@@ -35,7 +36,8 @@ def setup_of(method: str, upload: str, **options):
 
 def window(setup) -> tuple[Server, ud.upload.dp]:
     """The server as dp sees it before round 0."""
-    loop = setup.loop(None, RunStore(None, 10**6))
+    store = RunStore(None, 10**6)
+    loop = setup.loop(Inline(setup.runtime, store.states), store)
     state = loop.begin()
     server_round: ServerRound = loop.open_round(state)
     (part,) = setup.method.on("upload")

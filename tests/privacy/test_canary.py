@@ -15,6 +15,7 @@ import torch
 from scipy import stats
 
 from undrift.contract.context import Replies, Server
+from undrift.engine.inline import Inline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.store.run_store import RunStore
@@ -37,7 +38,8 @@ def epsilon_seen(upload: str, divide_noise_by: float = 1.0, monkeypatch: pytest.
             "noise",
             lambda self, purpose, size, deviation: honest(self, purpose, size, deviation / divide_noise_by),
         )
-    loop = setup.loop(None, RunStore(None, 10**6))
+    store = RunStore(None, 10**6)
+    loop = setup.loop(Inline(setup.runtime, store.states), store)
     (part,) = setup.method.on("upload")
     state = loop.begin()
     present, absent = [], []

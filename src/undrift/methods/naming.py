@@ -66,7 +66,10 @@ def part(axis: str, text: str | Call) -> Any:
     found = build(axis, call, part_tables()[axis])
     if axis not in (axes_of(found) if isinstance(found, Part) else ()):
         what = f"the {found.axis} part {found.name}" if isinstance(found, Part) else type(found).__name__
-        raise BadRequest(f"{call.name} gives {what}, and a part of the axis {axis} belongs here")
+        known = ", ".join(sorted(part_tables()[axis])[:3])
+        raise BadRequest(
+            f"{call.name} gives {what}, and a part of the axis {axis} belongs here; name one, such as {known}"
+        )
     return found
 
 
