@@ -48,7 +48,9 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         minutes = [one[f"{scale}_minutes"] for scale in scales.SCALES]
         rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
     typer.echo(text_table(rows, words=(0, 4)))
-    typer.echo("\nOn two cores. mid and paper are estimates; `undrift paper run NAME --estimate` says more.")
+    typer.echo(
+        "\nRough, for two cores: quick was measured for some of them, the others are estimates. `undrift paper run NAME --estimate` says more."
+    )
 
 
 @app.command("show")
