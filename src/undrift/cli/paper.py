@@ -49,7 +49,7 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
         rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
     typer.echo(text_table(rows, words=(0, 4)))
     typer.echo(
-        "\nRough, for two cores: quick was measured for some of them, the others are estimates. `undrift paper run NAME --estimate` says more."
+        "\nRough, for two cores: some of quick were measured, the others are estimates. `undrift paper run NAME --estimate` says more."
     )
 
 
