@@ -18,6 +18,7 @@ from undrift.advice.runs import RaceRuns
 from undrift.advice.shortlist import Candidate, Shortlist
 from undrift.cli.app import app
 from undrift.core.errors import BadRequest
+from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, StudyCallback
 
 BUDGET = "100r"  # of the smallest plan
@@ -59,6 +60,34 @@ def test_a_run_that_paused_twice_is_the_run_that_never_did(tmp_path, contender):
     assert rows[0]["model_sha256"] == rows[1]["model_sha256"]
     assert first == [whole.scores([contender], 1, rounds)[contender][0] for rounds in (1, 3)]
     assert (paused.rounds_run, whole.rounds_run) == (4, 4)
+
+
+def test_contenders_that_share_stacks_pause_and_continue_as_they_do_alone(tmp_path):
+    asked, seeds = [FEDAVG, Contender("fedavg-uniform", 0.2, "fedavg-uniform")], (0, 1)
+
+    def raced(name, known):
+        """The runs' models and validation scores, paused after the second round."""
+        runs = RaceRuns(tmp_path / name, {**SMALL, "lr": 0.05}, Federations(), callback := Said())
+        tasks = [runs.task(one, 0, 4) for one in asked]
+        runs.expected = dict(zip([one.name for one in asked], dry_run(tasks, Federations(), callback))) if known else {}
+        scores = runs.scores(asked, len(seeds), 2)
+        rows = runs.advance([runs.task(one, seed, 4) for one in asked for seed in seeds])
+        return scores, [row["model_sha256"] for row in rows], callback.plans
+
+    (scores, models, plans), (alone, models_alone, plans_alone) = raced("together", True), raced("alone", False)
+    assert (scores, models) == (alone, models_alone)
+    assert all("side by side" in plan for plan in plans)
+    assert not any("side by side" in plan for plan in plans_alone)
+
+
+class Said(StudyCallback):
+    """Keeps how the runs share the machine."""
+
+    def __init__(self):
+        self.plans = []
+
+    def on_start(self, tasks, plan, cores):
+        self.plans.append(plan)
 
 
 # ---- contenders ------------------------------------------------------------------------------------------------------

@@ -92,6 +92,8 @@ BAD = [
     (("run", "--data", "/nowhere/data.npz"), ["/nowhere/data.npz"]),
     (("run", "--data", "./nowhere"), ["nowhere"]),
     (("comprae",), ["unknown command 'comprae'", "did you mean compare?"]),
+    (("paper", "results", ""), ["''", "paper run --results FILE"]),
+    (("run", "--sampling", "json:JSONDecoder"), ["JSONDecoder", "sampling", "such as", "flood"]),
     (("paper", "shwo"), ["unknown command 'shwo'", "did you mean show?"]),
     (("data", "show", "digist"), ["digist", "digits"]),
     (("data", "show", "digits", "dirichlet(0.1)", "--clients", "0"), ["client"]),

@@ -6,6 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from undrift.engine.spawn import cores
 from undrift.store.record import headline_of, rows_of
 from undrift.study.compare import how_to_spread
 from undrift.study.comparison import Comparison, safe
+from undrift.study.dry_run import Estimate
 from undrift.study.pausing import rounds_done
 from undrift.study.tasks import WORTH_PROCESSES, Federations, Row, StudyCallback, Task, run_tasks
 
@@ -22,8 +24,8 @@ VALIDATION = "SELECT value FROM metrics WHERE stage='G' AND data='validation' AN
 
 
 class RaceRuns:
-    """The runs of one race. `options`: those of `undrift run` without method, rate and seeds. `expected`: seconds of training
-    of a whole run, by method."""
+    """The runs of one race. `options`: those of `undrift run` without method, rate and seeds. `expected`: what the dry run
+    says about a whole run, by method."""
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class RaceRuns:
         federations: Federations,
         callback: StudyCallback,
         seeds: tuple[int, int | None] = (0, None),
-        expected: Mapping[str, float] | None = None,
+        expected: Mapping[str, Estimate] | None = None,
     ) -> None:
         asked, self.spread = how_to_spread(Comparison((), options, ()))
         self.folder, self.options, self.federations, self.callback = folder, asked.options, federations, callback
@@ -70,7 +72,7 @@ class RaceRuns:
 
     def at_once(self, rounds: int) -> int:
         """How many runs go on at the same time while so many rounds are trained. Few rounds do not pay for processes."""
-        known = [seconds / self.whole for seconds in self.expected.values()]
+        known = [one.seconds / self.whole for one in self.expected.values()]
         little = rounds * sum(known) / max(1, len(known)) < WORTH_PROCESSES and not self.spread.get("together")
         return 1 if little or self.spread.get("together") is False else int(self.spread.get("cores") or cores())
 
@@ -89,14 +91,13 @@ class RaceRuns:
             **self.options, "lr": contender.lr, "seed": seed, "data_seed": seed if self.data_seed is None else self.data_seed,
             "evaluate_every": self.whole, "evaluate_clients": "all",
         }  # fmt: skip
-        return Task(
-            f"{number:03d}-{safe(contender.label)}-seed{seed}",
-            contender.method,
-            settings,
-            {"method": contender.label, "seed": seed},
-            self.expected.get(contender.name, 0.0) * rounds / self.whole,
-            None if rounds >= self.whole else rounds,
-        )
+        task = Task(
+            f"{number:03d}-{safe(contender.label)}-seed{seed}", contender.method, settings,
+            {"method": contender.label, "seed": seed}, pause_at=None if rounds >= self.whole else rounds,
+        )  # fmt: skip
+        if (known := self.expected.get(contender.name)) is None:  # a composition
+            return task
+        return replace(known.of(task), seconds=known.seconds * rounds / self.whole)
 
 
 def validation(place: Path, rounds: int) -> float:

@@ -19,7 +19,7 @@ from undrift.core.headline import Headline
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import run_task
 from undrift.federation.federation import Federation
-from undrift.study.dry_run import dry_run
+from undrift.study.dry_run import Estimate, dry_run
 from undrift.study.tasks import Federations, StudyCallback
 from undrift.study.verdict import counted
 
@@ -69,7 +69,7 @@ def prepared(
     added = [Candidate(text, "named", None, (), "named by the user", "untested") for text in asked.methods]
     candidates = list({one.method: one for one in [*found.candidates, *added]}.values())
     runs = RaceRuns(folder, asked.options, federations, callback, (asked.seed, asked.data_seed))
-    left_out, expected, lr = list(found.left_out), dict[str, float](), float(asked.options["lr"])
+    left_out, expected, lr = list(found.left_out), dict[str, Estimate](), float(asked.options["lr"])
     for candidate in list(candidates):
         try:
             point = Contender(candidate.method, lr, candidate.method)
@@ -82,7 +82,7 @@ def prepared(
             left_out.append((candidate.method, str(error)))
             candidates.remove(candidate)
         else:
-            expected[candidate.method] = estimate.seconds
+            expected[candidate.method] = estimate
     if len(candidates) < 2:
         raise BadRequest("only plain averaging can run here, so there is nothing to race; name a method with --try")
     runs.expected, runs.numbers = expected, {}
@@ -127,7 +127,7 @@ def seconds_of(plan: Plan, speed: tuple[float, float], runs: RaceRuns) -> float:
 
 def estimate(plan: Plan, start: Start) -> float:
     """Expected seconds of training of a plan, from the time of one step."""
-    known = [seconds for seconds in start.runs.expected.values() if seconds]
+    known = [one.seconds for one in start.runs.expected.values() if one.seconds]
     whole = sum(known) / len(known) if known else 0.0
     return plan.cost() / start.runs.whole * whole / start.runs.at_once(plan.cost() // len(plan.heats))
 

@@ -245,6 +245,8 @@ def results(
     from undrift.papers import pages
     from undrift.papers import results as paper_results
 
+    if not file.strip():
+        raise BadRequest(f"{file!r} is no file of results; give one that `paper run --results FILE` wrote")
     typer.echo(paper_results.results_markdown(Path(file)))
     if html is not None:
         pages.write_results_page(Path(file), Path(html))
