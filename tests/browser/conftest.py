@@ -19,6 +19,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1200,1000", "--remote-debugging-pipe",
 )  # fmt: skip
+LEFT = "Inspected target navigated or closed"  # the answer to a question that a page did not live to hear
 
 
 class Chrome:
@@ -53,6 +54,8 @@ class Chrome:
         while True:
             answer = self._next()
             if answer.get("id") == number:
+                if answer.get("error", {}).get("message") == LEFT:
+                    return {"result": {}}
                 assert "error" not in answer, answer
                 return answer["result"]
 
@@ -87,6 +90,7 @@ class Chrome:
             self._next()
 
     def value(self, expression: str) -> Any:
+        """What the page says; None if it is being left at this moment."""
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def until(self, expression: str, seconds: float = 30.0) -> bool:
