@@ -52,7 +52,7 @@ class Server:
 
     def events(self, query: str, count: int = 1) -> list[dict]:
         """The first events of a page."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request("GET", f"/events?{query}")
         answer, found = connection.getresponse(), []
         while len(found) < count:

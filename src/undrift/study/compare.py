@@ -241,12 +241,12 @@ def run_comparison(
     """Run what is not there yet: the points of a grid on the first seed, then every method on every seed."""
     federations, as_given = Federations(federation), comparison
     try:
-        comparison = with_proxy(comparison)
+        # First how the runs are spread: what they get decides whether they can share stacks.
+        comparison, spread = how_to_spread(with_proxy(comparison))
         estimates = check_and_estimate(comparison, federations, callback or StudyCallback())
     except BadRequest:
         remove_unused(folder)
         raise
-    comparison, spread = how_to_spread(comparison)
     numbers = range(len(comparison.entries))
     points = [comparison.points(entry) for entry in comparison.entries]
     chosen, tried, took = [0 for _ in numbers], list[Row](), 0.0
