@@ -29,13 +29,16 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     from undrift import data
     from undrift.experiment.tables import text_table
     from undrift.papers import papers, scales
+    from undrift.papers.minutes import minutes
 
     found = []
     for name in papers.names():
         preset = papers.load(name)
         needs = str(preset.options["data"])
+        times = {scale: minutes(preset, scale) for scale in scales.SCALES}
         found.append({"name": name, "title": preset.title, "source": preset.source,
-                      **{f"{scale}_minutes": preset.minutes(scale) for scale in scales.SCALES}, "shares": preset.runs,
+                      **{f"{scale}_minutes": took and round(took.minutes, 2) for scale, took in times.items()},
+                      "measured": [scale for scale, took in times.items() if took and took.measured], "shares": preset.runs,
                       "data": needs, "here": data.available(needs), "rounds": preset.options["rounds"],
                       "runs": len(preset.rows) * len(preset.columns) * max(preset.seeds, preset.repeat) * preset.trains})  # fmt: skip
     if json:
@@ -45,12 +48,16 @@ def list_(json: bool = typer.Option(False, "--json", help="print JSON on stdout"
     for one in found:
         size = f"{one['runs']} runs of {one['rounds']} rounds on {one['data']}{'' if one['here'] else ' (not here)'}"
         what = f"shares the runs of {one['shares']}" if one["shares"] else size if one["runs"] else "nothing is trained"
-        minutes = [one[f"{scale}_minutes"] for scale in scales.SCALES]
-        rows.append([one["name"], *("—" if m is None else clock(60 * m) for m in minutes), f"{one['title']}; {what}"])
+        shown = [time_shown(one[f"{scale}_minutes"], scale in one["measured"]) for scale in scales.SCALES]
+        rows.append([one["name"], *shown, f"{one['title']}; {what}"])
     typer.echo(text_table(rows, words=(0, 4)))
     typer.echo(
-        "\nRough, for two cores: some of quick were measured, the others are estimates. `undrift paper run NAME --estimate` says more."
+        "\nOn two cores: from the seconds of kept runs, or an estimate (~). `undrift paper run NAME --estimate` says more for this machine."
     )
+
+
+def time_shown(minutes: float | None, measured: bool) -> str:
+    return "—" if minutes is None else f"{'' if measured else '~'}{clock(60 * minutes)}"
 
 
 @app.command("show")

@@ -89,7 +89,7 @@ class Preset:
         return self.runs or self.name
 
     def minutes(self, scale: str) -> float | None:
-        """Time of a scale on two cores; of mid and paper an estimate."""
+        """Time of a scale on two cores, as estimated in the preset (papers/minutes.py has what was measured)."""
         return getattr(self, scale).get("minutes")
 
     @property
