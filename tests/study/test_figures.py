@@ -207,3 +207,18 @@ def test_a_schedule_is_what_the_part_computes():
     assert early.y[7] == 6.0  # 2a from round T + 1 on
     # half of T after the first weighted round: a
     assert early.y[4] == pytest.approx(method("flood(T=6, a=3)").one("sampling").a)
+
+
+@pytest.mark.parametrize(
+    ("places", "log"),
+    [
+        ((0.05, 0.1, 0.5, 10), True),
+        ((20, 400), False),
+        ((0, 10), False),
+        ((-1, 100), False),
+        (("a", "b"), False),
+        ((), False),
+    ],
+)
+def test_a_parameter_over_decades_has_a_logarithmic_axis(places, log):
+    assert figures.draw.over_decades(places) is log

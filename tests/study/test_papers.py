@@ -314,3 +314,10 @@ def test_every_preset_runs_and_a_cell_repeats_from_its_run_toml(name, tmp_path, 
     again = json.loads(capsys.readouterr().out)
     assert again["accuracy"] == chosen["accuracy"]
     assert again["model_sha256"] == chosen["model_sha256"]
+
+
+def test_a_table_shows_ours_alone_where_the_paper_prints_nothing():
+    rows = [{"row": "A", "column": "x", "seed": 0, "values": {"G": [0.5, 0.0]}}]
+    with_printed = paper_table.tables(preset(), rows)[0][1]
+    assert with_printed == [["ours / printed", "x"], ["A", "50.00 / 50.0"]]
+    assert paper_table.tables(preset(published={}), rows)[0][1] == [["ours", "x"], ["A", "50.00"]]

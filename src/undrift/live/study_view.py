@@ -199,8 +199,7 @@ def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool
     rows = [with_values(preset, row) for row in finished]
     if rows:
         shown += [
-            (f"ours-{place}", part, f"{title}: ours / printed")
-            for place, (title, part) in enumerate(paper_table.tables(preset, rows))
+            (f"ours-{place}", part, title) for place, (title, part) in enumerate(paper_table.tables(preset, rows))
         ]
     if preset.claims:
         shown.append(

@@ -88,9 +88,10 @@ def opening(
         smaller = ["The printed numbers are not comparable: these runs are smaller than the paper's.", *reductions]
         sections.append(("reductions", "\n".join(smaller), "Less than the paper"))
     for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
-        sections.append((f"table-{number}", table, f"{name}: ours / printed"))
-    for number, (title, fig) in enumerate(figures.drawn(preset, rows, scaled)):
-        sections.append((f"figure-{number}", fig, title))
+        sections.append((f"table-{number}", table, name))
+    if drawn := figures.drawn(preset, rows, scaled):
+        panels = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
+        sections.append(("figures", panels, "Figures" if len(panels) > 1 else "Figure"))
     if preset.claims:
         sections.append(("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims"))
     if preset.untestable:

@@ -27,17 +27,20 @@ def cell(rows: Sequence[Row], name: str, column: str, value: Value) -> str:
 
 
 def tables(preset: Preset, rows: Sequence[Row]) -> list[tuple[str, list[list[str]]]]:
-    """One table per value: `ours / printed` in every cell that was run. None where nothing was."""
+    """One table per value: `ours / printed` in every cell that was run, or ours alone where the paper prints nothing of this
+    value. None where nothing was run."""
     if not rows:
         return []
     names = [row.name for row in preset.rows if any(result["row"] == row.name for result in rows)]
     columns = [column.name for column in preset.columns if any(row["column"] == column.name for row in rows)]
     named_tables = []
     for place, value in enumerate(preset.values):
-        table = [["ours / printed", *columns]]
+        printed = {name: [preset.printed(name, column, place) for column in columns] for name in names}
+        some = any(number != "—" for numbers in printed.values() for number in numbers)
+        table = [["ours / printed" if some else "ours", *columns]]
         for name in names:
-            printed = [preset.printed(name, column, place) for column in columns]
-            table.append([name, *(f"{cell(rows, name, c, value)} / {p}" for c, p in zip(columns, printed))])
+            ours = [cell(rows, name, column, value) for column in columns]
+            table.append([name, *(f"{o} / {p}" if some else o for o, p in zip(ours, printed[name]))])
         named_tables.append((value.name, table))
     return named_tables
 

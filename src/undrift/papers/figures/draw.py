@@ -52,7 +52,15 @@ def over_parameter(figure: OverParameter, preset: Preset, rows: Sequence[Row], a
             error_y={"type": "data", "array": halves, "visible": any(halves)},
             line={"color": plots.COLOURS[number % len(plots.COLOURS)], "dash": "dash" if line.level else "solid"},
         )  # fmt: skip
+    if over_decades(places):
+        fig.update_xaxes(type="log")
     yield figure.title, fig
+
+
+def over_decades(places: Sequence[Place]) -> bool:
+    """Whether places are too far apart for a linear axis, which would draw all but the last at its left end."""
+    numbers = [place for place in places if isinstance(place, (int, float))]
+    return bool(numbers) and len(numbers) == len(places) and min(numbers) > 0 and max(numbers) >= 30 * min(numbers)
 
 
 def ends(places: Sequence[Place]) -> list[Place]:
@@ -68,9 +76,9 @@ def half_width(values: Sequence[float]) -> float:
     """Half of the 95 % interval of the mean; 0 for one value, which has none."""
     if len(values) < 2:
         return 0.0
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a second and 50 MB to import
 
-    return float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 # ---- curves and notes ------------------------------------------------------------------------------------------------
