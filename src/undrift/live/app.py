@@ -76,7 +76,7 @@ class Live:
             return key, study_view.sections(self.index, self.index.studies[key], quick)
         if name in ("run", "deployment") and key in self.index.runs:
             row = self.index.runs[key]
-            if name == "deployment" and row.deployment:
+            if row.deployment:  # under either address: the page of a run would name classes
                 return key, deployment_view.sections(row, quick)
             return key, run_view.sections(row, self.index.number(row.method), quick)
         raise BadRequest("there is no such run here; it may have been moved or removed")
@@ -152,6 +152,8 @@ class Live:
         row = self.index.runs.get(request.query_params.get("id", ""))
         if row is None:
             return JSONResponse({"sentence": "There is no such run here."}, 404)
+        if row.deployment or row.state == "broken":
+            return JSONResponse({"sentence": "There is no figure of this run."})
         found = await self.labels.of(row)
         if isinstance(found, str):
             return JSONResponse({"sentence": found})

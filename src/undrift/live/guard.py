@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from undrift.report import page
 
 Scope = MutableMapping[str, Any]
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/#?\s]+))(?::\d*)?")
+STYLE = "<style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem}</style>"
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -85,17 +88,16 @@ class Guard:
         if not hmac.compare_digest(given.encode(), token.encode()):
             return sentence(403, "The token is missing or wrong; open the address that `undrift watch` printed.")
         rest = urlencode([(key, value) for key, value in parse_qsl(request.url.query) if key != "token"])
-        moved = RedirectResponse(f"{request.url.path}{'?' * bool(rest)}{rest}", 303)
+        path = f"/{request.url.path.lstrip('/')}"  # `//name` would be another host
+        moved = RedirectResponse(f"{path}{'?' * bool(rest)}{rest}", 303)
         moved.set_cookie(cookie, token, httponly=True, samesite="strict")
         return moved
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
-    header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0] if header.count(":") <= 1 else header
+    """The name in a Host header, without the port. Empty if it is not a name or an address, with or without a port."""
+    found = HOST.fullmatch(header.strip().lower())
+    return (found[1] or found[2]) if found else ""
 
 
 def is_address(name: str) -> bool:
@@ -112,8 +114,9 @@ def own_names() -> frozenset[str]:
 
 
 def sentence(status: int, text: str) -> Response:
-    """A clean page with one sentence."""
-    body = page.document("Undrift", "", page.inside("refused", text))
+    """A clean page with one sentence. Its style is in it: who is refused gets no file."""
+    back = "<p><a href='/'>all runs</a></p>" if status == 404 else ""
+    body = page.document("Undrift", STYLE, page.inside("refused", text) + back)
     return Response(body, status, media_type="text/html")
 
 

@@ -15,6 +15,7 @@ from undrift.live.records import RunRow, read_run
 
 DEEPEST = 6  # folders inside folders
 STUDY_FILES = ("compare.toml", "paper.toml", "advise.toml")
+RESULT_FILES = ("advise.json", "rows.jsonl")  # what a study knows so far
 STAMPED = ("run.toml", "run.sqlite", "run.sqlite-wal", "metrics.jsonl")  # a file that changes when a run does
 Stamp = tuple[Any, ...]
 
@@ -94,7 +95,7 @@ class Index:
 
     def study(self, one: Found, runs: dict[str, RunRow], running: bool) -> Study:
         inside = tuple(row for key, row in runs.items() if key.startswith(f"{one.key}/") and ".old" not in key)
-        stamp = tuple(stamp_of(one.path / name) for name in (*STUDY_FILES, "advise.json", "rows.jsonl"))
+        stamp = tuple(stamp_of(one.path / name) for name in (*STUDY_FILES, *RESULT_FILES))
         return Study(one.key, one.path, inside, running, stamp)
 
     def stamp(self, key: str) -> Any:
@@ -116,17 +117,18 @@ def walk(key: str, path: Path, depth: int) -> Iterator[Found]:
     """The runs and studies in a folder. Links are not followed; what is inside a run belongs to it."""
     try:
         with os.scandir(path) as entries:
-            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries]
     except OSError:  # it vanished, or may not be read
         return
-    names = {name for name, _ in listed}
+    names = {name for name, _, _ in listed}
     if {"run.toml", "run.sqlite"} & names:
         yield Found(key, path, False)
         return
-    if set(STUDY_FILES) & names:
+    links = {name for name, _, is_link in listed if is_link}
+    if set(STUDY_FILES) & names and not links & {*STUDY_FILES, *RESULT_FILES}:
         yield Found(key, path, True)
     if depth < DEEPEST:
-        for name, is_folder in listed:
+        for name, is_folder, _ in listed:
             if is_folder and not name.startswith("."):
                 yield from walk(f"{key}/{name}" if key else name, path / name, depth + 1)
 
