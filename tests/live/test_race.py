@@ -85,4 +85,56 @@ def test_a_race_is_finished_when_its_fresh_seeds_have_run_though_runs_of_it_paus
 def test_an_answer_that_cannot_be_read_is_none_yet(race):
     (race / "advise.json").write_text("{")
     _, page = shown(race)
-    assert set(page) == {"about", "filling"}
+    assert set(page) == {"about", "filling", "race-curves"}
+
+
+def test_fresh_seeds_are_added_to_the_difference_one_by_one(race):
+    """Eight differences of 1 to 8 points: the interval is that of the ranks, which needs six seeds; the estimate is their mean."""
+    for seed in range(8):
+        for number, method, rounds in ((0, "fedavg_lr=0.1", 10), (1, "feddyn_alpha=0.1__lr=0.1", 11 + seed)):
+            run = race / f"{number:03d}-{method}-seed{1000 + seed}"
+            made.made_run(run, method.partition("_")[0], rounds=rounds, done=rounds)  # a point a round
+    plain = {"method": "fedavg", "lr": 0.1, "command": "undrift run"}
+    (race / "advise.json").write_text(json.dumps({**ANSWER, "recommended": plain}))
+    index = Index([race.parent])
+    index.poll()
+    found = {section[0]: section[1] for section in sections(index, index.studies["race"])}
+    (line,) = found["fresh"].data
+    assert line.name == "feddyn(alpha=0.1) lr=0.1 − fedavg lr=0.1"
+    assert list(line.y) == pytest.approx([1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5])
+    assert list(line.error_y.array[:5]) == [None] * 5
+    assert list(line.error_y.arrayminus[5:]) == pytest.approx([3.5 - 1, 4 - 2, 4.5 - 2])
+    assert found["filling"].rows[0] == [
+        "contender", "what became of it", "seed 0", *(f"fresh seed {number}" for number in range(1, 9)),
+    ]  # fmt: skip
+    assert [line[0] for line in found["filling"].rows[1:]] == [
+        "fedavg lr=0.1",
+        "feddyn(alpha=0.1) lr=0.1",
+        "scaffold lr=?",
+    ]
+    assert [line.name for line in found["race-curves"].data if line.showlegend is not False] == [
+        "fedavg lr=0.1",
+        "scaffold lr=?",
+    ]
+
+
+def test_who_stays_to_the_end_does_not_go_on(race):
+    standing = {**STANDING, "method": "scaffold", "lr": 0.1, "outcome": "kept"}
+    heat = {**ANSWER["heats"][0], "standings": [*ANSWER["heats"][0]["standings"], standing]}
+    (race / "advise.json").write_text(json.dumps({**ANSWER, "heats": [heat]}))
+    assert "goes on" in shown(race)[1]["filling"]
+    made.made_run(race / "000-fedavg_lr=0.1-seed1000", rounds=10, done=5)
+    assert "not distinguished from the leader" in shown(race)[1]["filling"]
+
+
+def test_gaps_to_the_leader_are_drawn_heat_by_heat_and_not_where_they_say_nothing(race):
+    lead, other = ANSWER["heats"][0]["standings"]
+    one = {**other, "outcome": "kept", "gap": 0.08, "low": -0.4, "high": 0.56}  # 96 points wide: of two seeds
+    two = {**one, "gap": 0.06, "low": -0.02, "high": 0.14}
+    heats = [{**ANSWER["heats"][0], "standings": [lead, gap]} for gap in (one, two)]
+    (race / "advise.json").write_text(json.dumps({**ANSWER, "heats": heats}))
+    index = Index([race.parent])
+    index.poll()
+    (line,) = {section[0]: section[1] for section in sections(index, index.studies["race"])}["gaps"].data
+    assert (line.name, list(line.y)) == ("feddyn(alpha=0.1) lr=0.1", pytest.approx([8, 6]))
+    assert list(line.error_y.array) == [None, pytest.approx(8)]

@@ -30,8 +30,9 @@ def title(answer: Mapping[str, Any]) -> str:
     return f"Which method for {data}"
 
 
-def sections(answer: Mapping[str, Any]) -> list[page.Section]:
-    """Answer, evidence, heats, diagnosis: everything that is known so far."""
+def sections(answer: Mapping[str, Any], numbers: Mapping[str, int] | None = None) -> list[page.Section]:
+    """Answer, evidence, heats, diagnosis: everything that is known so far. `numbers`: of the contenders, which choose their
+    colours; by default in their order."""
     headline = headline_of(answer)
     found: list[page.Section] = [("answer", ("html", boxed(answer)), "Answer")]
     if answer["recommended"]:
@@ -44,7 +45,7 @@ def sections(answer: Mapping[str, Any]) -> list[page.Section]:
         )
     if answer["heats"]:
         found += [
-            ("heats", heats_figure(answer, headline), "The race, on validation data"),
+            ("heats", heats_figure(answer, headline, numbers or {}), "The race, on validation data"),
             ("standings", standings(answer, headline), "Every contender"),
         ]
     found.append(("diagnosis", findings(answer), "What was measured"))
@@ -92,7 +93,7 @@ def difference(answer: Mapping[str, Any], headline: Headline) -> Any:
     return fig
 
 
-def heats_figure(answer: Mapping[str, Any], headline: Headline) -> Any:
+def heats_figure(answer: Mapping[str, Any], headline: Headline, numbers: Mapping[str, int]) -> Any:
     """The mean of every contender in every heat it took part in. Those who left in the first heat are grey points."""
     heats = answer["heats"]
     paths: dict[str, list[tuple[int, float]]] = {}
@@ -112,7 +113,7 @@ def heats_figure(answer: Mapping[str, Any], headline: Headline) -> Any:
     left = {label for label, _ in gone} if len(heats) > 1 else set()
     for number, (label, path) in enumerate((label, path) for label, path in paths.items() if label not in left):
         x, y = zip(*path)
-        fig.add_scatter(x=x, y=y, name=label, mode="lines+markers", line=plots.style(number))
+        fig.add_scatter(x=x, y=y, name=label, mode="lines+markers", line=plots.style(numbers.get(label, number)))
     fig.update_layout(hovermode="closest", height=520, legend={"orientation": "h", "y": -0.15})
     return fig
 
@@ -138,13 +139,17 @@ def standings(answer: Mapping[str, Any], headline: Headline) -> page.Table:
     for number, _, heat, one in sorted(last.values(), key=lambda entry: entry[:2]):
         label = f"{one['method']} lr={one['lr']:g}"
         mean = headline.show(one["mean"])
-        final = -number == len(answer["heats"]) and one["outcome"] == "kept"
-        became = "not distinguished from the leader" if final else OUTCOMES[one["outcome"]]
-        if one["outcome"] == "kept" and (one["low"] or 0.0) > 0:
-            became = "behind, stays as the baseline"  # only plain averaging does
+        became = became_of(one, -number == len(answer["heats"]))
         length = f"{-number}: {heat['rounds']} rounds, {counted(heat['seeds'], 'seed')}"
         rows.append([label, became, mean, gap(one, headline), length, one["axis"], one["reason"], one["evidence"]])
     return page.Table(rows, [row[0] for row in rows[1:]])
+
+
+def became_of(one: Mapping[str, Any], last: bool) -> str:
+    """What became of a contender in a heat. `last`: whether no heat came after it."""
+    if one["outcome"] == "kept" and (one["low"] or 0.0) > 0:
+        return "behind, stays as the baseline"  # only plain averaging does
+    return "not distinguished from the leader" if last and one["outcome"] == "kept" else OUTCOMES[one["outcome"]]
 
 
 def gap(one: Mapping[str, Any], headline: Headline) -> str:

@@ -21,6 +21,7 @@ MOST_IN_LAST = 3  # methods beside plain averaging and the compositions
 HALVING = 3  # of the methods in a heat, one in so many goes on
 FIRST = 0.5  # the first heat runs this share of the rounds: the best rate after fewer is often too large
 COMPOSITIONS = 1  # at most, in the last heat
+FRESH = 1000  # fresh seeds are so far from those of the heats
 # Seeds of the heats (they are spread evenly from the first to the last) and fresh seeds, from the smallest plan to the largest.
 LEVELS = (
     (1, 2, 6), (1, 2, 7), (1, 2, 8), (1, 3, 8), (2, 4, 9), (2, 5, 10), (3, 6, 12), (3, 8, 15), (4, 10, 20), (6, 16, 30),

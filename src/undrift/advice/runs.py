@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from undrift.advice.budget import FRESH
 from undrift.advice.heats import Contender
 from undrift.engine.spawn import cores
 from undrift.store.record import headline_of, rows_of
@@ -19,7 +20,6 @@ from undrift.study.dry_run import Estimate
 from undrift.study.pausing import rounds_done
 from undrift.study.tasks import WORTH_PROCESSES, Federations, Row, StudyCallback, Task, run_tasks
 
-FRESH = 1000  # fresh seeds are so far from those of the heats
 VALIDATION = "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric=? AND round=?"
 
 

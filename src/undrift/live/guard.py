@@ -24,7 +24,10 @@ from undrift.report import page
 Scope = MutableMapping[str, Any]
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/#?\s]+))(?::\d*)?")
-STYLE = "<style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem}</style>"
+STYLE = (
+    "<style>:root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem}</style>"
+)
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,20 @@ class Index:
             study = self.studies[key]
             return study.stamp, study.running, tuple(self.stamps[row.key] for row in study.runs)
         return self.stamps.get(key)
+
+    def changed(self, key: str) -> int:
+        """When the record of a run was written last, in nanoseconds."""
+        return max((stamp[0] for stamp in self.stamps[key][1:] if stamp is not None), default=0)
+
+    def colours(self, runs: Mapping[str, Sequence[RunRow]]) -> dict[str, int]:
+        """The number of each label of a study: that of its method, so that it has the same colour on every page. Labels that
+        share a method have numbers of their own."""
+        methods = {label: {row.method for row in rows} for label, rows in runs.items()}
+        counted = Counter(method for names in methods.values() for method in names)
+        own = {label: next(iter(names)) for label, names in methods.items() if len(names) == 1}
+        return {
+            label: self.number(own[label] if label in own and counted[own[label]] == 1 else label) for label in runs
+        }
 
     def number(self, method: str) -> int:
         return self.numbers.setdefault(method, len(self.numbers))

@@ -16,6 +16,7 @@ from undrift.live.records import STATES, Query, RunRow
 from undrift.report import page, plots
 from undrift.report.page import Table
 from undrift.store.record import reading
+from undrift.study.comparison import safe
 
 AXES = {"rounds": "round", "seconds": "seconds of the rounds", "bytes": "bytes sent and received"}
 DRAWN, DRAWN_FIRST = 40, 8  # curves at most; curves if none are selected
@@ -30,7 +31,7 @@ def sections(index: Index, selected: Sequence[str] = (), x: str = "rounds") -> l
     rows = sorted(index.runs.values(), key=lambda row: row.key)
     if not rows and not index.studies:
         return [("about", empty(index))]
-    chosen = [index.runs[key] for key in selected if key in index.runs][:DRAWN] or first_choice(rows)
+    chosen = [index.runs[key] for key in selected if key in index.runs][:DRAWN] or first_choice(index, rows)
     shown: list[page.Section] = [("about", about(rows))]
     if index.studies:
         shown.append(("studies", studies_table(index), "Comparisons"))
@@ -57,10 +58,11 @@ def about(rows: Sequence[RunRow]) -> str:
     )
 
 
-def first_choice(rows: Sequence[RunRow]) -> list[RunRow]:
-    """What is drawn if nothing is selected: the runs that go on, else the newest ones."""
+def first_choice(index: Index, rows: Sequence[RunRow]) -> list[RunRow]:
+    """What is drawn if nothing is selected: the runs that go on, else those that ended last."""
     running = [row for row in rows if row.state == "running" and row.done]
-    return running[:DRAWN_FIRST] or [row for row in rows if row.done][-DRAWN_FIRST:]
+    ended = sorted((row for row in rows if row.done), key=lambda row: index.changed(row.key))
+    return running[:DRAWN_FIRST] or sorted(ended[-DRAWN_FIRST:], key=lambda row: row.key)
 
 
 def link(row: RunRow) -> str:
@@ -143,7 +145,7 @@ def curves_section(index: Index, rows: Sequence[RunRow], x: str, selected: bool)
     )
     curves, without = named_curves(index, rows, x)
     figure = plots.lines(
-        f"{rows[0].headline.name if rows else 'headline'} over {AXES[x]}", AXES[x], rows[0].headline.name if rows else "",
+        f"{rows[0].headline.name if rows else 'headline'} over {x}", AXES[x], rows[0].headline.name if rows else "",
         curves,
     )  # fmt: skip
     notes = [] if selected else ["Select runs in the table to draw others."]
@@ -161,13 +163,19 @@ def named_curves(index: Index, rows: Sequence[RunRow], x: str) -> tuple[list[Any
     counted = Counter(row.method for row in rows)
     curves, without = [], []
     for row in rows:
-        name = row.method if counted[row.method] == 1 else f"{row.method} ({row.key.rpartition('/')[2]})"
+        name = row.method if counted[row.method] == 1 else long_name(row)
         along, values = kept_curve(index, row, x)
         if values:
             curves.append((name, index.number(row.method), along, values))
         elif row.done:
             without.append(name)
     return curves, without
+
+
+def long_name(row: RunRow) -> str:
+    """The name of one of several runs of a method. Folders of comparisons have the method in their own names."""
+    folder = row.key.rpartition("/")[2]
+    return folder if safe(row.method) in folder else f"{row.method} ({folder})"
 
 
 def kept_curve(index: Index, row: RunRow, x: str) -> tuple[list[float], list[float]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.core.files import read_toml
@@ -23,6 +23,9 @@ from undrift.study.conclusion import Conclusion, by_rank
 from undrift.study.standings import Row, results_table
 from undrift.study.tasks import read_rows
 from undrift.study.verdict import shown
+
+if TYPE_CHECKING:
+    from undrift.papers.papers import Preset
 
 FOLDER = re.compile(r"(\d\d)-.*-seed(-?\d+)")
 
@@ -91,6 +94,12 @@ def cell(rows: Sequence[RunRow]) -> Any:
     )
 
 
+def all_seeds(rows: Sequence[RunRow]) -> Any:
+    """A cell with every seed of a preset's cell."""
+    ordered = sorted(rows, key=lambda row: row.seed)
+    return ("html", " ".join(cell([row])[1] for row in ordered)) if rows else "—"
+
+
 # ---- a comparison ----------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +121,10 @@ def comparison_sections(index: Index, study: Study, finished: list[Row], quick: 
         for row in rows
         if row.done and number < len(labels)
     ]
-    numbers = {label: index.number(label) for label in labels}
+    numbers = index.colours({
+        label: [row for (place, _), rows in cells.items() if place == number for row in rows]
+        for number, label in enumerate(labels)
+    })  # fmt: skip
     headline = kept[0].headline if kept else None
     shown: list[page.Section] = [("filling", Table(table, labels), "Results as they arrive")]
     if lines and headline is not None:
@@ -121,10 +133,10 @@ def comparison_sections(index: Index, study: Study, finished: list[Row], quick: 
     if quick:
         return shown
     rows = [row for row in finished if Path(row["run"]).name not in comparison.rejected]
-    return [*shown, *decided(index, rows, comparison)]
+    return [*shown, *decided(numbers, rows, comparison)]
 
 
-def decided(index: Index, rows: list[Row], comparison: Comparison) -> list[page.Section]:
+def decided(numbers: Mapping[str, int], rows: list[Row], comparison: Comparison) -> list[page.Section]:
     """What the finished runs allow to say."""
     if len({row["method"] for row in rows}) < 2:
         return [
@@ -137,7 +149,7 @@ def decided(index: Index, rows: list[Row], comparison: Comparison) -> list[page.
         pairs.append(
             [f"{first} − {second}", shown(verdict, 2, found.headline.factor), str(verdict.seeds), said[verdict.outcome]]
         )
-    steps = intervals(index, rows, found, comparison)
+    steps = intervals(numbers, rows, found, comparison)
     return [
         ("conclusion", found.sentence, "What is decided"),
         *([("shrinking", plots.shrinking(steps, found.headline.percent))] if steps else []),
@@ -146,7 +158,7 @@ def decided(index: Index, rows: list[Row], comparison: Comparison) -> list[page.
     ]
 
 
-def intervals(index: Index, rows: list[Row], found: Conclusion, comparison: Comparison) -> list[Any]:
+def intervals(numbers: Mapping[str, int], rows: list[Row], found: Conclusion, comparison: Comparison) -> list[Any]:
     """The leading method against each other one, after two seeds, three, …"""
     leader, seeds = found.methods[0], sorted({row["seed"] for row in rows})
     factor = found.headline.factor
@@ -158,7 +170,7 @@ def intervals(index: Index, rows: list[Row], found: Conclusion, comparison: Comp
                 sign, other = (1, second) if first == leader else (-1, first)
                 low, high = sorted((sign * factor * verdict.low, sign * factor * verdict.high))
                 steps.setdefault(other, []).append((count, sign * factor * verdict.mean, low, high))
-    return [(f"{leader} − {other}", index.number(other), values) for other, values in steps.items()]
+    return [(f"{leader} − {other}", numbers.get(other, 0), values) for other, values in steps.items()]
 
 
 # ---- a preset --------------------------------------------------------------------------------------------------------
@@ -178,12 +190,12 @@ def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool
     lines = [r.name for r in preset.rows if any(name[r.name, c] in runs for c in columns)]
     table = [
         ["", *columns],
-        *[[line, *(cell(runs.get(name[line, column], [])) for column in columns)] for line in lines],
+        *[[line, *(all_seeds(runs.get(name[line, column], [])) for column in columns)] for line in lines],
     ]
     shown: list[page.Section] = [
         ("source", f"{preset.title}\n{preset.source}"), ("filling", Table(table, lines), "Results as they arrive"),
     ]  # fmt: skip
-    numbers = {line: index.number(line) for line in lines}
+    numbers = index.colours({line: [row for c in columns for row in runs.get(name[line, c], [])] for line in lines})
     for place, column in enumerate(columns):
         curves = [Line(line, row.path) for line in lines for row in runs.get(name[line, column], []) if row.done]
         if curves:
@@ -205,4 +217,25 @@ def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool
         shown.append(
             ("claims", claims.claim_table(claims.outcomes(preset, rows)), "Claims: what is decided, what is open")
         )
+        shown += claim_figures(preset, rows)
+    return shown
+
+
+def claim_figures(preset: Preset, rows: Sequence[Row]) -> list[page.Section]:
+    """The differences of every claim after two seeds, three, …: a figure for each that was run."""
+    from undrift.papers import claims
+
+    seeds, shown = sorted({row["seed"] for row in rows}), list[page.Section]()
+    for place, claim in enumerate(preset.claims):
+        steps: dict[str, list[tuple[int, float, float, float]]] = {}
+        for count in range(2, len(seeds) + 1):
+            early = [row for row in rows if row["seed"] in seeds[:count]]
+            for verdict in claims.outcome(preset, claim, early).verdicts:
+                if verdict.seeds == count:
+                    step = (count, verdict.mean, verdict.low, verdict.high)
+                    steps.setdefault(verdict.question.label, []).append(step)
+        if steps:
+            lines = [(label, number, values) for number, (label, values) in enumerate(steps.items())]
+            figure = plots.shrinking(lines, False, "difference as seeds are added")
+            shown.append((f"claim-{place}", ("details", claim.sentence, figure)))
     return shown

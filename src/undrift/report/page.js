@@ -109,7 +109,7 @@ function themed(layout) {
     updatemenudefaults: { bgcolor: raised, bordercolor: grid }, sliderdefaults: { bgcolor: raised, bordercolor: grid },
     scene: { xaxis: around, yaxis: around, zaxis: around } };
   // Below a narrow figure the legend has a line per entry, and would cover the axis.
-  const legend = innerWidth < 600 && layout.legend ? { legend: { ...layout.legend, y: -0.35 } } : {};
+  const legend = innerWidth < 600 && layout.legend ? { legend: { ...layout.legend, y: -0.35, font: { size: 11 } } } : {};
   return { ...layout, ...legend, template: { ...layout.template, layout: template } };
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -36,6 +37,7 @@ STAGES = {
     ("L2", "global"): "L2: after training, whole test set (mean over clients)",
     ("train", "train"): "during local training, own training data (mean over the cohort)",
 }
+TITLES = {**STAGES, ("G", "validation"): "G: global model on validation data"}
 
 
 def layout(title: str, x: str, y: str) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def bands(
 ) -> Any:
     """A metric of one stage over the rounds: the mean over the seeds of a method, and with several seeds a band of one
     standard deviation. `numbers`: of the methods, which choose their colours; by default in their order."""
-    fig = figure(STAGES[stage], "round", metric)
+    fig = figure(TITLES[stage], "round", metric)
     for place, label in enumerate(dict.fromkeys(run.label for run in runs)):
         number = place if numbers is None else numbers[label]
         by_round = thinned(values_by_round([run for run in runs if run.label == label], metric, stage))
@@ -245,24 +247,31 @@ def round_times(query: Query) -> Any:
 
 
 def shrinking(
-    differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]], percent: bool = True
+    differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]],
+    percent: bool = True,
+    title: str = "difference to the leading method",
+    x_title: str = "seeds",
 ) -> Any:
-    """Paired differences with their intervals as seeds are added: (name, number of the method, (seeds, mean, low, high) …)."""
-    points = ", in points" * percent
-    fig = figure(f"difference to the leading method{points}, with its interval", "seeds", "difference")
+    """Paired differences with their intervals as seeds are added: (name, number of the method, (seeds, mean, low, high) …).
+    An interval that is infinite is not drawn."""
+    fig = figure(f"{title}{', in points' * percent}, with its interval", x_title, "difference")
     for place, (name, number, steps) in enumerate(differences):
         x = [seeds + 0.06 * (place - (len(differences) - 1) / 2) for seeds, *_ in steps]  # side by side
         fig.add_scatter(
             x=x, y=[mean for _, mean, _, _ in steps], name=name, mode="lines+markers", line=style(number),
             error_y={
-                "type": "data", "symmetric": False, "array": [high - mean for _, mean, _, high in steps],
-                "arrayminus": [mean - low for _, mean, low, _ in steps], "width": 4, "thickness": 1.2,
+                "type": "data", "symmetric": False, "array": [bar(high - mean) for _, mean, _, high in steps],
+                "arrayminus": [bar(mean - low) for _, mean, low, _ in steps], "width": 4, "thickness": 1.2,
             },
         )  # fmt: skip
     fig.add_hline(y=0, line_width=1)
     fig.update_layout(hovermode="closest")
     fig.update_xaxes(dtick=1)
     return fig
+
+
+def bar(length: float) -> float | None:
+    return length if math.isfinite(length) else None
 
 
 def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
