@@ -186,11 +186,14 @@ time.sleep(60)
 
 
 def test_nothing_of_the_live_page_imports_torch(tmp_path):
-    """Of all that does not need Starlette: reading, and making all four pages."""
+    """Of all that does not need Starlette: reading, and making every page, that of a race and of a preset among them."""
     made_run(tmp_path / "a", events=[(1, 0, "late", "too late")])
     made_run(tmp_path / "d", deploy={"sites": ["oslo"], "labels": ["x", "y"], "shape": [1, 2, 2]})
     made_run(tmp_path / "c" / "00-fedavg-seed0")
     (tmp_path / "c" / "compare.toml").write_text('seeds = [[0, 0]]\n[[methods]]\nmethod = "fedavg"\n')
+    for name, file, text in (("r", "advise.toml", 'budget = "3m"'), ("p", "paper.toml", 'preset = "flood/table5"')):
+        made_run(tmp_path / name / "000-fedavg_lr=0.1-seed0")
+        (tmp_path / name / file).write_text(text)
     script = f"""
 import sys
 from pathlib import Path
@@ -199,11 +202,11 @@ from undrift.live.index import Index
 index = Index([Path({str(tmp_path)!r})])
 index.poll()
 pages = [runs_view.sections(index), run_view.sections(index.runs["a"], 0), deployment_view.sections(index.runs["d"]),
-         study_view.sections(index, index.studies["c"])]
+         *(study_view.sections(index, index.studies[name]) for name in "crp")]
 print([len(page) > 1 for page in pages], sorted({{"torch", "scipy.stats"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout == "[True, True, True, True] []\n", done.stderr
+    assert done.stdout == "[True, True, True, True, True, True] []\n", done.stderr
 
 
 def test_a_poll_of_runs_that_did_not_change_reads_no_record(tmp_path, monkeypatch):
