@@ -54,7 +54,7 @@ def sections(study: Study, quick: bool) -> list[page.Section]:
     first = 2 if answer["recommended"] else 1  # the answer and its command
     steps = fresh_steps(entrants, answer, fresh_from, headline)
     if steps:
-        title = "difference to plain averaging as fresh seeds are added"
+        title = f"{steps[0][0]} as fresh seeds are added"
         shown.append(("fresh", plots.shrinking(steps, headline.percent, title, "fresh seeds"), "What is decided"))
     if gaps := heat_steps(answer, numbers, headline):
         title = "behind the leader of each heat"

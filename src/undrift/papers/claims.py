@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from undrift.study.dry_run import some
+from undrift.core.words import some
 from undrift.study.verdict import KINDS, Looks, Question, Verdict, shown, verdicts
 
 if TYPE_CHECKING:

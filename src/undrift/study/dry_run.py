@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from undrift.core.errors import BadRequest
+from undrift.core.words import some
 from undrift.experiment.options import from_keywords
 from undrift.study.bundles import fitting
 from undrift.study.tasks import Federations, StudyCallback, Task
@@ -57,12 +58,6 @@ def dry_run(
         whose = "" if list(concerned) == everybody and len(everybody) > 1 else f"{some(list(concerned))}: "
         callback.on_message(f"{whose}{sentence}")
     return estimates
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def weighting_note(weightings: Mapping[str, str]) -> str:
