@@ -182,6 +182,23 @@ def test_check_at_the_server_needs_keys_and_a_free_port(undrift, tmp_path, monke
     assert undrift("deploy", "check", "app", "--port", port)[0] == 0
 
 
+def test_check_looks_at_the_port_that_init_was_given(undrift, tmp_path, monkeypatch):
+    monkeypatch.setattr("undrift.deploy.check.proxy_state", lambda app: "")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        undrift(*INIT, "--superlink", f"127.0.0.1:{port}")
+        (tmp_path / "app" / "keys").mkdir()
+        for name in ("ca.crt", "server.crt", "server.key", "berlin.pub", "oslo.pub"):
+            (tmp_path / "app" / "keys" / name).touch()
+        assert f"port {port} is in use" in undrift("deploy", "check", "app")[2]
+        monkeypatch.setenv("SUPERLINK", "127.0.0.1:1")  # as in a shell that sourced an edited environment.sh
+        assert "1 is free" in undrift("deploy", "check", "app")[1]
+        monkeypatch.delenv("SUPERLINK")
+    assert f"{port} is free" in undrift("deploy", "check", "app")[1]
+
+
 def test_init_closes_the_port_and_publishes_the_apps_hash(undrift, tmp_path):
     code, out, err = undrift(*INIT, "--address", "127.0.0.2:9555", "--superlink", "127.0.0.1:9556")
     assert code == 0, err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 import undrift as ud
 from undrift.core.errors import BadRequest
 from undrift.deploy.client import import_data_py
+from undrift.deploy.from_run import settings_of
 from undrift.deploy.init import init
 from undrift.deploy.site_data import image_folder, standardised, table
 
@@ -24,6 +27,88 @@ def test_a_sites_template_standardises_as_the_simulation(tmp_path):
     expected_x, expected_y = federation.train(1)
     assert torch.equal(x.permute(0, 2, 3, 1), expected_x)
     assert np.array_equal(y, expected_y)
+
+
+TOWNS = ("berlin", "oslo", "turin")
+
+
+def as_csv(path, task):
+    target = (lambda age: f"{3 * age + 1}") if task else (lambda age: "yes" if age > 34 else "no")
+    rows = [f"{20 + 3 * k};{TOWNS[k % 3]};{150 + k * k % 17};{target(20 + 3 * k)}" for k in range(18)]
+    path.write_text("\n".join(["age;town;height;found", *rows]))
+
+
+def as_folder(path, task):
+    from PIL import Image
+
+    for k in range(12):
+        folder = path / TOWNS[k % 3] / ("dog", "cat")[k % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (12, 12), 20 * k).save(folder / f"{k}.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "task", "standardise"),
+    [
+        ("ill.csv", as_csv, None, None),
+        ("price.csv", as_csv, "regression", None),
+        ("ill.csv", as_csv, None, "30/10"),
+        ("animals", as_folder, None, None),
+    ],
+)
+def test_an_app_made_from_a_run_on_ones_own_data_reads_a_sites_data_as_the_run_did(
+    name, make, task, standardise, tmp_path, monkeypatch
+):
+    """Means, deviations, columns and labels are those of the run: every site gets the simulation's numbers, bit for bit."""
+    make(tmp_path / name, task)
+    columns = {"target": "found", "client_column": "town"} if name.endswith("csv") else {}
+    options = {
+        "data": str(tmp_path / name),
+        **columns,
+        "partition": "natural",
+        "task": task,
+        "standardise": standardise,
+    }
+    ud.run("fedavg", **options, model="mlp(4)", rounds=1, out=tmp_path / "chosen")
+    app, _ = init(tmp_path / "app", settings_of(str(tmp_path / "chosen")), {"sites": list(TOWNS)})
+    federation = ud.federate(**options)
+    for number, town in enumerate(TOWNS):
+        site = tmp_path / "sites" / town
+        site.mkdir(parents=True)
+        shutil.copy(tmp_path / "app" / "site" / "data.py", site)
+        if columns:
+            header, *rows = (tmp_path / name).read_text().splitlines()
+            own = [row.replace(f";{town};", ";") for row in rows if town in row]
+            (site / "table.csv").write_text("\n".join([header.replace(";town;", ";"), *own]))
+        else:
+            shutil.copytree(tmp_path / name / town, site / "images")
+        module = import_data_py(site / "data.py", town)
+        assert tuple(module.LABELS) == app.labels
+        x, y = module.load()
+        expected = federation.train(number)
+        expected_x = expected[0] if expected[0].dim() == 2 else expected[0].permute(0, 3, 1, 2)
+        found = sorted(zip(x.tolist(), y.tolist(), strict=True))
+        assert all(pair in found for pair in zip(expected_x.tolist(), expected[1].tolist(), strict=True))
+        assert len(found) - len(expected[1]) == len(federation.slice(number)[1])  # a fifth is held out
+
+
+def test_an_operator_may_name_a_table_and_its_column(tmp_path):
+    as_csv(tmp_path / "ill.csv", None)
+    options = {"data": str(tmp_path / "ill.csv"), "target": "found", "client_column": "town"}
+    app, _ = init(tmp_path / "app", {**options, "model": "mlp(4)"}, {"sites": ["a"]})
+    assert (app.shape, app.labels) == ((2,), ("no", "yes"))
+    assert "['age', 'height']" in (tmp_path / "app" / "site" / "data.py").read_text()
+
+
+def test_a_run_on_objects_of_python_is_deployed_with_shape_and_labels(tmp_path):
+    sites = [(torch.randn(10, 3), torch.arange(10) % 2) for _ in range(2)]
+    ud.run("fedprox", ud.Federation.from_clients(sites), model="mlp(4)", rounds=1, out=tmp_path / "chosen")
+    settings = settings_of(str(tmp_path / "chosen"))
+    with pytest.raises(BadRequest, match="--shape 1,28,28 --labels"):
+        init(tmp_path / "app", settings, {"sites": ["a"]})
+    app, _ = init(tmp_path / "app", settings, {"sites": ["a"], "shape": [3], "labels": ["no", "yes"]})
+    assert app.parts is not None
+    assert app.parts[0].startswith("objective.fedprox")
 
 
 def test_without_known_data_the_template_says_that_the_moments_are_unknown(tmp_path):

@@ -73,19 +73,19 @@ def test_an_operator_needs_no_labels_for_a_regression_but_a_vocabulary_for_seque
 
 def test_an_app_made_from_a_run_has_the_task_of_its_data(tmp_path):
     """Centre and scale of the targets come with the run's data, and sites must use the same ones."""
-    from undrift.cli.deploy import settings_of, uploads
+    from undrift.cli.deploy import uploads
+    from undrift.deploy.from_run import settings_of
+    from undrift.deploy.init import init
 
     lines = [f"{town},{rooms},{100 * rooms}" for town in ("ulm", "bonn") for rooms in range(1, 11)]
     (tmp_path / "houses.csv").write_text("\n".join(["town,rooms,price", *lines]))
     columns = {"data": str(tmp_path / "houses.csv"), "target": "price", "client_column": "town", "task": "regression"}
     houses = ud.run("scaffold", **columns, model="logistic", rounds=1, out=tmp_path / "houses")
-    settings, samples = settings_of(str(tmp_path / "houses"))
-    assert settings["task"] == "regression(outputs=1, loss=mse, center=550.0, scale=287.228)"
-    assert ("data" in settings, samples) == (False, {"shape": [1]})
+    app, _ = init(tmp_path / "app", settings_of(str(tmp_path / "houses")), {"sites": ["ulm", "bonn"]})
+    assert app.table["task"] == "regression(outputs=1, loss=mse, center=550.0, scale=287.228)"
+    assert (app.shape, app.labels, "data" in app.table, "target" in app.table) == ((1,), ("price",), False, False)
     assert "losses, rmse and other metrics" in uploads(houses.setup)[-1]
-    ud.run("fedavg", data="diabetes", clients=2, rounds=1, out=tmp_path / "known")
-    settings, samples = settings_of(str(tmp_path / "known"))
-    assert settings["task"].startswith("regression(outputs=1, loss=mse, center=151.")
-    assert (settings["data"], samples) == ("diabetes", {})
-    ud.run("fedavg", clients=2, rounds=1, out=tmp_path / "digits")
-    assert "task" not in settings_of(str(tmp_path / "digits"))[0]
+    known, _ = init(tmp_path / "known", {"data": "diabetes"}, {"sites": ["a"]})
+    assert known.table["task"].startswith("regression(outputs=1, loss=mse, center=151.")
+    plain, _ = init(tmp_path / "plain", {"data": "digits"}, {"sites": ["a"]})
+    assert "task" not in plain.table

@@ -51,6 +51,7 @@ def init(
     """Write a complete Flower app: settings, the two apps, a proxy's configuration, a template for a site's data, a key
     script, a README."""
     from undrift.deploy import app_hash
+    from undrift.deploy.from_run import OF_DATA, settings_of
     from undrift.deploy.init import Places
     from undrift.deploy.init import init as write
     from undrift.deploy.spec import DEPLOY_HINTS
@@ -72,58 +73,15 @@ def init(
         deploy_options["unnamed_nodes"] = True
     places = Places(**{k: v for k, v in (("address", address), ("superlink", superlink)) if v is not None})
     require_flower()
-    settings, samples = settings_of(run)
-    spec, setup = write(Path(folder), {**settings, **given}, {**samples, **deploy_options}, show_models, places)
+    settings = settings_of(run)
+    if given.get("data") is not None:  # other data than the run's, with their own columns and constants
+        settings = {name: value for name, value in settings.items() if name not in OF_DATA}
+    spec, setup = write(Path(folder), {**settings, **given}, deploy_options, show_models, places)
     for sentence in setup.notices:
         typer.echo(f"note: {sentence}", err=True)
     typer.echo(f"{setup.method.name} for {', '.join(spec.all_sites)} is in {folder}; read {folder}/README.md first")
     typer.echo("a site sends in every round: " + "; ".join(uploads(setup)))
     typer.echo(f"the app's SHA-256, for the sites: {app_hash.write(Path(folder))} (also in {folder}/{app_hash.FILE})")
-
-
-def settings_of(run: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a simulation that also apply to a deployment, and what its samples are, where no name of a data set
-    says it."""
-    if run is None:
-        return {}, {}
-    from undrift.experiment import kept_code
-    from undrift.experiment.folders import run_folder
-    from undrift.experiment.foreign_code import foreign_code
-    from undrift.experiment.run_toml import read_toml
-
-    shared = (
-        "method", "parts", "model", "rounds", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "lr_decay",
-        "clip", "persist_momentum", "weight_cap", "augment", "loss", "seed", "data", "evaluate_every", "adapt",
-    )  # fmt: skip
-    folder = run_folder(run)
-    table = read_toml(folder / "run.toml")
-    kept_code.make_importable(foreign_code(table), folder / kept_code.FOLDER)
-    settings = {name: table[name] for name in shared if name in table}
-    for name, value in settings.items():
-        if isinstance(value, str) and value.startswith("object:"):
-            raise BadRequest(f"{run} has a {name} that text cannot name; put it in a file and name it package:function")
-    return with_task(settings, folder) if "task" in table or not has_classes(settings.get("data")) else (settings, {})
-
-
-def has_classes(data: Any) -> bool:
-    """Whether a data set known by name, or data of one's own, has one class per sample."""
-    from undrift.data import catalogue
-
-    call = catalogue.named(str(data))
-    return call is None or catalogue.about(call.name).task == "classification"
-
-
-def with_task(settings: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The task as the run had it: centre and scale of a regression are those of the run's data, which are read for it."""
-    from undrift.data import catalogue
-    from undrift.experiment.resume import open_run
-
-    setup = open_run(folder).setup
-    settings["task"] = setup.plan.task.spelled
-    if catalogue.named(str(settings.get("data"))):
-        return settings, {}
-    del settings["data"]
-    return settings, {"shape": list(setup.federation.shape)}
 
 
 def uploads(setup: Any) -> list[str]:
@@ -144,7 +102,7 @@ def check(
     folder: str = typer.Argument(".", help="the app's folder"),
     site: str | None = typer.Option(None, "--site", help="the site's name; without it, the server is checked"),
     data: str | None = typer.Option(None, "--data", help="the site's data.py"),
-    port: str | None = typer.Option(None, "--port", help="the SuperLink's port, which must be free [9092]"),
+    port: str | None = typer.Option(None, "--port", help="the SuperLink's port, which must be free [the app's]"),
     address: str | None = typer.Option(
         None, "--address", help="HOST:PORT where sites connect, when all runs: is only Fleet open there?"
     ),
@@ -155,16 +113,18 @@ def check(
     from undrift.deploy import check as checks
     from undrift.deploy import proxy
 
-    superlink_port = read_as(Port, "port", port) or 9092
+    given = read_as(Port, "port", port)
     if address is not None:
         if site is not None or data is not None:
             raise BadRequest("--address checks what answers there; leave out --site and --data")
-        report = proxy.check(address, superlink_port)
+        _, app_port = proxy.superlink_of(Path(folder))
+        report = proxy.check(address, given or app_port)
     elif site is None:
         if data is not None:
             raise BadRequest("--site is missing; --data belongs to a site")
         require_flower()
-        report = checks.server(Path(folder), superlink_port)
+        host, app_port = proxy.superlink_of(Path(folder))
+        report = checks.server(Path(folder), host, given or app_port)
     else:
         if port is not None:
             raise BadRequest("--port is the server's; leave it out where a site is checked, or leave out --site")

@@ -152,7 +152,7 @@ def app_state(app: Path) -> str:
     return f"SHA-256 {digest}, which is not the one in {app / app_hash.FILE}: publish it to the sites"
 
 
-def server(app: Path, port: int) -> dict[str, Any]:
+def server(app: Path, host: str, port: int) -> dict[str, Any]:
     """Check the server before the SuperLink starts: the app, the keys, the port."""
     spec = specs.read(app)
     setup = spec.setup(specs.server_federation(spec, [1] * len(spec.sites)))
@@ -160,11 +160,11 @@ def server(app: Path, port: int) -> dict[str, Any]:
     for name in ("ca.crt", "server.crt", "server.key", *(f"{site}.pub" for site in spec.all_sites)):
         if not (keys / name).is_file():
             raise BadRequest(f"there is no {keys / name}; `python make_keys.py` makes trial keys")
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise BadRequest(
-                f"port {port} is in use; stop the program that listens there, or choose another with --port"
-            )
+    if listening(host, port):
+        raise BadRequest(
+            f"port {port} is in use; stop the program that listens there, or choose another with `deploy init "
+            "--superlink` (--port checks another once)"
+        )
     return {
         "method": setup.method.name,
         "model": f"{setup.model_name}, {setup.plan.layout.n:,} numbers",
@@ -176,3 +176,12 @@ def server(app: Path, port: int) -> dict[str, Any]:
         "port": f"{port} is free",
         "ready": "yes",
     }
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether a program on this machine listens there."""
+    try:
+        with socket.create_connection((host, port), timeout=5):
+            return True
+    except OSError:
+        return False

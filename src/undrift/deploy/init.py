@@ -12,10 +12,11 @@ from typing import Any
 import tomli_w
 
 import undrift
-from undrift import data as data_sets
 from undrift.core.errors import BadRequest
 from undrift.core.user_code import user_files
-from undrift.deploy import proxy
+from undrift.data.dataset import DataSet
+from undrift.deploy import proxy, site_template
+from undrift.deploy.from_run import OF_DATA, source_of, task_of
 from undrift.deploy.spec import Spec, from_tables, server_federation
 from undrift.experiment.foreign_code import foreign_code
 from undrift.experiment.run_toml import option_values, provenance
@@ -24,7 +25,6 @@ from undrift.experiment.setup import Setup
 TEMPLATES = Path(__file__).with_name("templates")
 SIMULATION_ONLY = (
     "noise", "domains", "faults", "validation", "unseen", "diagnose", "ood", "stop_at", "partition", "clients", "proxy",
-    "standardise", "target", "client_column",
 )  # fmt: skip
 
 
@@ -61,8 +61,10 @@ def init(
     table = {name: value for name, value in options.items() if name not in excluded}
     if "selection" not in table and "cohort" not in table:
         table["selection"] = "all"
-    data = table.pop("data", None)
-    deploy_table = {**shape_and_labels(data, deploy_options, table.get("task")), **deploy_options}
+    of_data = {name: table.pop(name, None) for name in OF_DATA}
+    source = source_of({**of_data, "task": table.get("task")})
+    table |= task_of(source, table.get("task"))
+    deploy_table = {**shape_and_labels(source, deploy_options, table.get("task")), **deploy_options}
     spec = from_tables(table, deploy_table, folder / "run.toml")
     setup = spec.setup(server_federation(spec, [1] * len(spec.sites)))
     if setup.method.shows_models and not show_models:
@@ -70,24 +72,23 @@ def init(
             f"{setup.method.name} shows sites each other's models, from which a site may learn about another's data; "
             "give --show-models if all sites agree"
         )
-    write(folder, spec, setup, places or Places(), data)
+    write(folder, spec, setup, places or Places(), site_template.values(source, of_data, spec))
     return spec, setup
 
 
-def shape_and_labels(data: Any, deploy_options: Mapping[str, Any], task: Any = None) -> dict[str, Any]:
-    """Sample shape and labels, the same at all sites: given by the operator, or those of a known data set. A task without
+def shape_and_labels(source: DataSet | None, deploy_options: Mapping[str, Any], task: Any = None) -> dict[str, Any]:
+    """Sample shape and labels, the same at all sites: those of the data, unless the operator gives them. A task without
     classes needs no labels."""
-    if "shape" in deploy_options and ("labels" in deploy_options or task is not None):
-        return {}
-    if data is None:
+    if source is not None:
+        return {"shape": list(source.shape), "labels": [str(label) for label in source.classes]}
+    if "shape" not in deploy_options or ("labels" not in deploy_options and task is None):
         raise BadRequest(
             "the sites' sample shape and labels are missing; give --shape 1,28,28 --labels cat,dog,…, or --data NAME"
         )
-    source = data_sets.load(data)
-    return {"shape": list(source.shape), "labels": [str(label) for label in source.classes]}
+    return {}
 
 
-def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = None) -> None:
+def write(folder: Path, spec: Spec, setup: Setup, places: Places, of_samples: Mapping[str, str]) -> None:
     options = {
         name: list(v) if isinstance(v, tuple) else v for name, v in option_values(setup).items() if v is not None
     }
@@ -120,7 +121,7 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
         "superlink_host": host,
         "superlink_port": port,
         "listen": proxy.listen(places.address),
-        **moments(data, spec),
+        **of_samples,
         "name": "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "undrift-app",
         "version": undrift.__version__,
         "labels": repr(list(spec.labels)),
@@ -138,15 +139,3 @@ def write(folder: Path, spec: Spec, setup: Setup, places: Places, data: Any = No
         path.parent.mkdir(exist_ok=True)
         template = Template((TEMPLATES / f"{path.name}.txt").read_text("utf-8"))
         path.write_text(template.safe_substitute(values), "utf-8")
-
-
-def moments(data: Any, spec: Spec) -> dict[str, str]:
-    """The means and deviations with which the simulation standardised the data, as text for a site's data.py."""
-    if data is None:
-        unknown = "# unknown here: agree on them with all sites, and keep them the same everywhere"
-        return {"mean": repr((0.0,)), "std": repr((1.0,)), "moments_from": unknown}
-    source = data_sets.load(data)
-    found = f"# of {source.name}, as in the simulation; the same at every site"
-    if source.shape != spec.shape:
-        found = f"# of {source.name}, whose samples have another shape: check them; the same at every site"
-    return {"mean": repr(source.mean), "std": repr(source.std), "moments_from": found}

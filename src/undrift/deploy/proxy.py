@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import os
+import re
 import ssl
+from pathlib import Path
 from typing import Any
 
 from undrift.core.errors import BadRequest
@@ -36,6 +39,13 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not all(c.isalnum() or c in "-.:" for c in host):
         raise BadRequest(f"an address is HOST:PORT, as in fleet.example.org:9443, not {shown(address)}; give both")
     return host, int(port)
+
+
+def superlink_of(app: Path) -> tuple[str, int]:
+    """Where an app's SuperLink listens: the shell's SUPERLINK, else what `deploy init` wrote into environment.sh."""
+    file = app / "environment.sh"
+    written = re.search(r"\{SUPERLINK:=([^}]+)\}", file.read_text("utf-8")) if file.is_file() else None
+    return host_and_port(os.environ.get("SUPERLINK") or (written[1] if written else SUPERLINK))
 
 
 def listen(address: str) -> str:

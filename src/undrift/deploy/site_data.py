@@ -5,21 +5,23 @@ All functions return what `load()` returns: (x, y), or (x, y, x_test, y_test) wh
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from undrift.core.errors import BadRequest, unknown
+from undrift.data.csv_file import read_lines
 from undrift.data.dataset import standardised as with_moments
 from undrift.data.folders import layout, read_images
 
 
 def standardised(x: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
     """(x − mean)/std as float32, by channel (N, C, H, W) or by column (N, F). Bytes are scaled to 0…1 first. Images
-    without a channel axis (N, H, W) get one."""
+    without a channel axis (N, H, W) get one. Without means x is used as it is."""
+    if not mean:
+        return x
     x = np.asarray(x)
     x = x[:, None] if x.ndim == 3 else x
     if x.ndim not in (2, 4) or not len(mean) == len(std) or len(mean) not in (1, x.shape[1]):
@@ -54,27 +56,35 @@ def image_folder(
 
 def table(
     file: str | Path,
-    label: str,
-    labels: Sequence[str],
+    label: str | Sequence[str],
+    labels: Sequence[str] | None,
     mean: Sequence[float],
     std: Sequence[float],
     features: Sequence[str] | None = None,
 ) -> tuple[Any, np.ndarray]:
-    """A CSV file with a header: one row is one sample. `label` is the column with the class names; `features` are the
-    columns with numbers, in the simulation's order (default: all others, in the file's order)."""
+    """A CSV file with a header: one row is one sample. `label` is the column with the class names, which `labels` numbers.
+    Without `labels` it holds numbers, and there may be several. `features` are the columns with numbers, in the
+    simulation's order (default: all others, in the file's order)."""
     file = Path(file).expanduser()
-    if not file.is_file():
-        raise BadRequest(f"there is no file {file}; give the path of a CSV file with a header")
-    with open(file, newline="", encoding="utf-8-sig") as text:
-        reader = csv.DictReader(text)
-        columns, rows = list(reader.fieldnames or []), list(reader)
-    features = [column for column in columns if column != label] if features is None else list(features)
-    for column in (label, *features):
+    lines = read_lines(file)
+    columns = [name.strip() for name in lines[0]]
+    rows = [dict(zip(columns, line)) for line in lines[1:]]
+    targets = [label] if isinstance(label, str) else list(label)
+    features = [column for column in columns if column not in targets] if features is None else list(features)
+    for column in (*targets, *features):
         if column not in columns:
             raise unknown(f"column of {file}", column, columns)
-    x = np.array([[number(row[column], column, line, file) for column in features] for line, row in enumerate(rows, 2)])
-    y = numbered([str(row[label]).strip() for row in rows], labels, str(file))
-    return standardised(x.astype(np.float32).reshape(len(rows), len(features)), mean, std), y
+    x = standardised(numbers(rows, features, file), mean, std)
+    if labels is not None:
+        return x, numbered([row.get(targets[0], "").strip() for row in rows], labels, str(file))
+    y = numbers(rows, targets, file)
+    return x, y[:, 0] if isinstance(label, str) else y
+
+
+def numbers(rows: Sequence[Mapping[str, str]], columns: Sequence[str], file: Path) -> np.ndarray:
+    """The cells of these columns as float32 (rows, columns)."""
+    found = [[number(row.get(column), column, line, file) for column in columns] for line, row in enumerate(rows, 2)]
+    return np.array(found, dtype=np.float32).reshape(len(rows), len(columns))
 
 
 def number(text: str | None, column: str, line: int, file: Path) -> float:
