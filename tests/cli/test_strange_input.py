@@ -33,6 +33,8 @@ STRANGE = [
     # nothing where something must be
     (("run", "--out", ""), ["--out", "empty"]),
     (("compare", "fedavg", "--out", ""), ["--out", "empty"]),
+    (("paper", "run", "flood/table5", "--out", ""), ["--out", "empty"]),  # would have run in the working directory
+    (("report", "x", "--out="), ["--out", "empty"]),
     (("run", "--data", ""), ["--data", "empty"]),
     (("run", "--method", ""), ["--method", "empty"]),
     # brackets
@@ -79,6 +81,13 @@ STRANGE = [
     (("deploy", "check", ".", "--port", "99999"), ["--port", "99999", "65,535"]),
     (("deploy", "check", ".", "--site", "a", "--port", "9092"), ["--port", "--site"]),
     (("deploy", "check", ".", "--data", "data.py"), ["--data", "--site"]),
+    # what the option parser itself refuses
+    (("compare", "fedavg", "--seeds", "x"), ["--seeds", "whole number", "'x'"]),
+    (("compare", "fedavg", "--repeat", "x" * 300), ["--repeat", "whole number", "'xxx"]),
+    (("runs", "-0.5"), ["`undrift runs`", "'-0.5'", "known: --help"]),
+    # the method as it is typed, where its part has another name
+    (("run", "--method", "fedbn", "--model", "logistic"), ["fedbn", "normalisation", "resnet8"]),
+    (("run", "--method", "scaffold+fedsa-lora", "--model", "logistic"), ["fedsa-lora", "--adapt"]),
     # one table has one federation
     (("compare", "fedavg --clients 3", "scaffold"), ["--clients", "fedavg", "whole comparison"]),
     (("compare", "fedavg", "scaffold --noise symmetric(0.1)"), ["--noise", "scaffold"]),

@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fuzz.commands import SMALL
 from undrift.cli import command
 from undrift.core.errors import BadRequest, RunFailed
 
 LIMIT = 60  # seconds
 LONGEST = 700  # characters of a sentence
-FIX = re.compile(
-    r"must|;|known|did you mean|\b(give|use|leave|choose|write|needs?|lower|ask|install|name|remove|correct|are missing)\b"
+FIX = re.compile(  # what a sentence that says what to do has in it; a semicolon alone is none
+    r"must|known|did you mean|are the brackets balanced|\b(give|use|leave|choose|write|needs?|lower|raise|ask|install|name|remove"
+    r"|correct|are missing|add|start|join|shows how|lists them|at least|at most|such as|report|restore|fetch|resume|let|return"
+    r"|number|numbered|save|bring|sort|writes|takes|belongs|these do|try|free|wait|is missing|goes with|makes one)\b"
 )
 
 
@@ -110,7 +113,7 @@ def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8", al
             found = refusal(said)
             return (
                 found
-                if found.fault or names_one([*arguments, *also], said)
+                if found.fault or names_one([*own_words(arguments), *also], said, encoding)
                 else Outcome("sentence", f"names nothing: {said[:LONGEST]}")
             )
         return Outcome("worked" if code == 0 else "failed", said.strip().splitlines()[-1] if said.strip() else "")
@@ -132,23 +135,27 @@ def refusal(said: str) -> Outcome:
     return Outcome("sentence", f"{wrong}: {said[:LONGEST]}") if wrong else Outcome("refused", lines[0])
 
 
-def names_one(arguments: list[str], said: str) -> bool:
-    """Whether a sentence names an option or a value of the command line, or as much of it as is shown of long ones."""
-    said = said.replace("\\\\", "\\")
-    if "?" in said or "missing" in said or "empty" in said:  # the terminal has no such character, or nothing was given
+def own_words(arguments: Sequence[str]) -> list[str]:
+    """What is odd about a command line: its words without the command's name and the settings that keep runs small."""
+    words = list(arguments[2 if arguments[:1] and arguments[0] in ("data", "deploy", "paper") else 1 :])
+    pairs = [at for at, word in enumerate(words[:-1]) if SMALL.get(word) == words[at + 1]]
+    return [word for at, word in enumerate(words) if at not in pairs and at - 1 not in pairs]
+
+
+def names_one(words: Sequence[str], said: str, encoding: str) -> bool:
+    """Whether a sentence names one of these words or a name in one, as a whole word, or as much as is shown of a long one.
+    What the terminal's encoding lacks is a question mark."""
+    said = said.removeprefix("undrift: ").replace("\\\\", "\\")
+    nothing = any(not word.strip() for word in words) and re.search(r"empty|'\s*'", said)
+    if nothing or "is missing" in said or "at least one" in said:  # there is no word to name
         return True
-    pieces = {
-        piece
-        for word in arguments
-        for piece in (
-            word if word.strip() else repr(word),
-            word[:12],
-            os.path.expanduser(word),
-            *re.findall(r"[\w.-]+", word),
-        )
-        if piece.strip()
-    }
-    return not pieces or any(piece in said or piece.encode("unicode_escape").decode() in said for piece in pieces)
+    for word in words:
+        for piece in {word, word[:12], os.path.expanduser(word), *re.findall(r"[\w.-]+", word)}:
+            forms = {piece, piece.encode("unicode_escape").decode(), piece.encode(encoding, "replace").decode(encoding)}
+            ends = "" if piece == word[:12] else r"(?!\w)"
+            if any(re.search(rf"(?<!\w){re.escape(form)}{ends}", said) for form in forms if form.strip()):
+                return True
+    return not any(word.strip() for word in words)
 
 
 def call_case(call: Callable[[], object], folder: Path) -> Outcome:

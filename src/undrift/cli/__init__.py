@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sqlite3
@@ -29,6 +30,7 @@ def command(arguments: list[str]) -> int:
     try:
         from undrift.cli.app import app
 
+        refuse_empty(arguments)
         result = app(args=arguments, standalone_mode=False, prog_name="undrift")
         return result if isinstance(result, int) else 0
     except BadRequest as error:
@@ -59,6 +61,15 @@ def command(arguments: list[str]) -> int:
         raise
 
 
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """An empty value, which a script's unset variable leaves, would mean the working directory to an option that is a
+    path."""
+    for flag, value in itertools.pairwise([*arguments, "-"]):
+        name, given, inside = flag.partition("=")
+        if flag.startswith("--") and not (inside if given else value).strip():
+            raise BadRequest(f"{name} is empty; give a value, or leave it out")
+
+
 def interrupt(*_: Any) -> None:
     """Ctrl-C. While torch and numpy are imported nothing has begun, and an exception inside of them would come out as
     an error of theirs."""
@@ -69,6 +80,7 @@ def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+NUMBERS = {"integer": "a whole number", "float": "a number"}  # by the parser's names of types
 SLOW_IMPORTS = ("torch", "numpy", "scipy", "sklearn", "undrift")
 
 
@@ -82,7 +94,13 @@ def sentence(error: Exception, arguments: list[str]) -> str:
     if type(error).__name__ == "NoSuchOption" and name:
         known = [flag for option in getattr(getattr(here, "command", None), "params", ()) for flag in option.opts]
         of = f"option of `{here.command_path}`" if here is not None else "option"
-        return str(unknown(of, clipped(str(name)), [flag for flag in [*known, "--help"] if flag.startswith("--")]))
+        typed = name if name.startswith("--") else next((one for one in arguments if one.startswith(name)), name)
+        return str(unknown(of, clipped(typed), [flag for flag in [*known, "--help"] if flag.startswith("--")]))
+    option = getattr(error, "param", None)
+    kind = getattr(getattr(option, "type", None), "name", "")
+    if type(error).__name__ == "BadParameter" and kind in NUMBERS and option is not None:
+        typed = str(getattr(error, "message", "")).rpartition(" is not ")[0]  # quoted by the parser
+        return f"{option.opts[0]} must be {NUMBERS[kind]}, not {clipped(typed, 80)}"
     text = str(getattr(error, "message", "") or error)
     if text.startswith("No such command"):
         group = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", None) or commands

@@ -52,7 +52,7 @@ def compare(
     from undrift.study.standings import rank_column
 
     if "method" in given:
-        raise BadRequest("compare takes its methods as arguments, not as --method")
+        raise BadRequest("compare takes its methods as arguments; write them without --method")
     rank_column([], rank_by)  # refuse an unknown column before the first run
     out = given.pop("out", None)
     if resume:

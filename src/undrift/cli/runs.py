@@ -71,7 +71,7 @@ def listed(file: Path) -> dict[str, Any]:
     refuse_links(file.parent)
     written = read_toml(file)
     if missing := [key for key in ("method", "data", "rounds") if key not in written]:
-        raise BadRequest(f"{file} has no key {missing[0]}")
+        raise BadRequest(f"{file} has no key {missing[0]}; restore the file, or remove the folder")
     options = check(Options, {key: written[key] for key in ("method", "data", "rounds")}, str(file))
     with reading(file.parent) as rows:
         headline = headline_of(rows)

@@ -110,7 +110,7 @@ class Task:
         """Targets as a federation stores them: whole numbers as int64, others as float32. Refused where they are NaN or
         do not fit the inputs; `who` has them."""
         if len(x) != len(y):
-            raise BadRequest(f"{who} has {len(x)} samples but {len(y)} targets")
+            raise BadRequest(f"{who} has {len(x)} samples but {len(y)} targets; give one per sample")
         return samples.mapped(y, lambda leaf: numbers(leaf, who))
 
     def in_range(self, y: Any, who: str) -> None:

@@ -68,7 +68,9 @@ def read_text(path: Path) -> str:
             f"{path} is not a text in UTF-8: {error.reason} at byte {error.start}; save it as one"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
-        raise BadRequest(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise BadRequest(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}; give another path"
+        ) from None
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:

@@ -87,11 +87,11 @@ class Reader:
                     key = self.take()
                     self.take("=")
                     if key in options:
-                        raise BadRequest(f"in {shown(self.text)}: {key} is given twice")
+                        raise BadRequest(f"in {shown(self.text)}: {key} is given twice; give it once")
                     options[key] = self.value()
                 elif options:
                     raise BadRequest(
-                        f"in {shown(self.text)}: a value without a name stands behind {list(options)[-1]}=…"
+                        f"in {shown(self.text)}: a value without a name stands behind {list(options)[-1]}=…; write it first"
                     )
                 else:
                     args.append(self.value())
@@ -299,4 +299,4 @@ def spell(value: Any) -> str:
         fields = [f"{f.name}={spell(getattr(value, f.name))}" for f in dataclasses.fields(value) if f.init]
         name = getattr(value, "name", None) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
         return f"{name}({', '.join(fields)})"
-    raise BadRequest(f"{type(value).__name__} cannot be written as text")
+    raise BadRequest(f"{type(value).__name__} cannot be written as text; use numbers, texts and lists of them")

@@ -116,7 +116,7 @@ class Flat:
                 entries.append(Entry(name, tuple(tensor.shape), at, at + tensor.numel(), kind))
                 at += tensor.numel()
         if not trained:
-            raise BadRequest("the model has no trainable parameter; there is nothing to learn")
+            raise BadRequest("the model has no trainable parameter; leave at least one unfrozen")
         nP = next((e.start for e in entries if e.kind != "parameter"), at)
         self.layout = Layout(
             tuple(entries), tuple(name for name, _ in integers), nP, at, modules, norms, head,
@@ -250,7 +250,7 @@ class Flat:
         if missing := sorted(needed - set(state)):
             raise BadRequest(f"the state dict lacks {missing[0]} (and {len(missing) - 1} more); is it of this model?")
         if extra := sorted(set(state) - set(own)):
-            raise BadRequest(f"the state dict has {extra[0]}, which this model does not have")
+            raise BadRequest(f"the state dict has {extra[0]}, which this model does not have; give one of this model")
         for name, value in state.items():
             if value.shape != own[name].shape:
                 raise BadRequest(

@@ -25,7 +25,9 @@ def standardised(x: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
     x = np.asarray(x)
     x = x[:, None] if x.ndim == 3 else x
     if x.ndim not in (2, 4) or not len(mean) == len(std) or len(mean) not in (1, x.shape[1]):
-        raise BadRequest(f"samples of shape {x.shape[1:]} do not fit {len(mean)} means and {len(std)} deviations")
+        raise BadRequest(
+            f"samples of shape {x.shape[1:]} do not fit {len(mean)} means and {len(std)} deviations; give one per channel"
+        )
     return with_moments(x, mean, std)
 
 
@@ -39,7 +41,9 @@ def image_folder(
     if not folder.is_dir():
         raise BadRequest(f"there is no folder {folder}; give one that holds CLASS/… or train/CLASS/…")
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise BadRequest(f"the model takes samples of shape {tuple(shape)}; this reader makes square images only")
+        raise BadRequest(
+            f"the model takes samples of shape {tuple(shape)}; this reader makes square images only, so write load() yourself"
+        )
     rows = layout(folder)
     if clients := sorted({client for *_, client in rows if client}):
         raise BadRequest(f"{folder} holds {clients[0]}/CLASS/…; a site has one client, so give {folder / clients[0]}")

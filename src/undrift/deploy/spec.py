@@ -105,7 +105,7 @@ class Spec:
         check(DeployTable, self.deploy_table(), "[deploy]")
         for site in self.max_samples:
             if site not in names:
-                raise BadRequest(f"max_samples names {site!r}, which is not in the list: {', '.join(names)}")
+                raise BadRequest(f"max_samples names {site!r}, which is not in the list; known: {', '.join(names)}")
 
     @property
     def task(self) -> Task:
@@ -120,7 +120,7 @@ class Spec:
     def number(self, site: str) -> int:
         """The client number of a site: its position in the list."""
         if site not in self.all_sites:
-            raise BadRequest(f"the site {site!r} is not in this deployment's list: {', '.join(self.all_sites)}")
+            raise BadRequest(f"the site {site!r} is not in this deployment's list; known: {', '.join(self.all_sites)}")
         return self.all_sites.index(site)
 
     def most_samples(self, site: str) -> int:

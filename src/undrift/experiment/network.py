@@ -279,7 +279,7 @@ def chosen_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadRequest(
-            f"the device {shown(name)} cannot be used: {clipped(str(error).splitlines()[0], 200)}; try --device cpu"
+            f"the device {shown(name)} cannot be used: {clipped(str(error).splitlines()[0], 100)}; try --device cpu"
         ) from None
     return device
 

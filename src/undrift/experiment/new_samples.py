@@ -39,7 +39,9 @@ def read_inputs(data: str, options: Options, federation: Federation) -> Any:
         found = (samples.from_arrays(name, arrays) for name in ("x", "x_test", "x_train"))
         if (first := next((one for one in found if one is not None), None)) is not None:
             return first
-        raise BadRequest(f"{path} has no array x; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+        raise BadRequest(
+            f"{path} has no array x; it holds {', '.join(sorted(arrays)) or 'nothing'}; name the samples x"
+        )
     if path.suffix == ".csv":
         return read_csv(path, wanted_columns(options, federation.x), isinstance(federation.x, Columns))
     if named(data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.low_rank import is_adapted
 from undrift.core.vector import Flat
+from undrift.core.words import clipped
 from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import network
@@ -84,7 +86,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     notices = [*plan.method.notices, *flat.layout.notes, *federation_notices(federation)]
     for problem in plan.method.check(plan):
         if problem.level == "error":
-            raise BadRequest(problem.sentence)
+            raise BadRequest(as_typed(composed, problem.sentence))
         notices.append(problem.sentence)
     options = with_thresholds(options, task)
     trial = network.Trial(flat, federation)
@@ -133,13 +135,22 @@ def make_plan(
         weight_cap=1.0 if options.weight_cap is None else options.weight_cap,
         evaluate_on=("own", "global") if options.evaluate_on == "both" else ("own",),
     )  # fmt: skip
-    composed = composed.resolve(plan)
-    private = composed.private_names(flat.layout)
+    try:
+        composed = composed.resolve(plan)
+        private = composed.private_names(flat.layout)
+    except BadRequest as error:
+        raise BadRequest(as_typed(composed, str(error))) from None
     return replace(
         plan, method=composed, private=composed.private_mask(flat.layout),
         server_only=composed.server_mask(flat.layout),
         private_integers=frozenset(private & set(flat.layout.integers)),
     )  # fmt: skip
+
+
+def as_typed(composed: Method, sentence: str) -> str:
+    """A part's sentence, with the method as it was typed where the part has another name: fedbn's part is norms."""
+    names = [name for name in re.split(r"[+@(]", composed.name) if name]
+    return sentence if any(name in sentence for name in names) else f"{clipped(composed.name)}: {sentence}"
 
 
 def run_task(options: Options, federation: Federation) -> Task:

@@ -105,7 +105,7 @@ def chosen(module: nn.Module, wanted: list[str] | None, head: str | None) -> lis
     for pattern in wanted:
         if not any(fits(name, pattern) for name in layers):
             raise BadRequest(
-                f"no layer of the model that can have an adapter fits {pattern!r}; it has {', '.join(list(layers)[:8])} …"
+                f"no layer of the model that can have an adapter fits {pattern!r}; choose from {', '.join(list(layers)[:8])} …"
             )
     return [name for name in layers if any(fits(name, pattern) for pattern in wanted)]
 
@@ -125,7 +125,7 @@ def train_also(module: nn.Module, wanted: list[str] | None) -> None:
         names = [name for name in parameters if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")]
         if not names:
             raise BadRequest(
-                f"no parameter of the model fits train={pattern!r}; it has {', '.join(list(parameters)[:8])} …"
+                f"no parameter of the model fits train={pattern!r}; choose from {', '.join(list(parameters)[:8])} …"
             )
         for name in names:
             parameters[name].requires_grad_(True)

@@ -134,7 +134,9 @@ def plan_comparison(
     for entry in entries:
         for key in entry.own_options:
             if key in SHARED:
-                raise BadRequest(f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}")
+                raise BadRequest(
+                    f"--{key.replace('_', '-')} belongs to the whole comparison, not to {entry.method}; give it outside the method's text"
+                )
         for key in set(entry.own_options) & set(MUST_AGREE):
             if entry.own_options[key] != options.get(key, FIELDS[key].default):
                 raise BadRequest(

@@ -147,7 +147,7 @@ def read_comparison(folder: Path) -> Comparison:
     """The comparison in a folder."""
     path = folder / "compare.toml"
     if not path.exists():
-        raise BadRequest(f"{folder} is not a comparison: it has no compare.toml")
+        raise BadRequest(f"{folder} is not a comparison: it has no compare.toml; give the folder of one")
     refuse_links(folder)
     try:
         return parsed_comparison(path)

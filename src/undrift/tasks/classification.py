@@ -75,7 +75,7 @@ class Classification(Task):
         if not isinstance(y, torch.Tensor) or y.dim() != 1 or y.is_floating_point() or y.is_complex():
             raise BadRequest(f"{who} has labels of {described(y)}; number the classes 0, 1, 2, … ({LABELS})")
         if len(x) != len(y):
-            raise BadRequest(f"{who} has {len(x)} samples but {len(y)} labels")
+            raise BadRequest(f"{who} has {len(x)} samples but {len(y)} labels; give one per sample")
         return y.long()
 
     def in_range(self, y: Any, who: str) -> None:

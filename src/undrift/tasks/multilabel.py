@@ -63,7 +63,7 @@ class Multilabel(Task):
 
     def in_range(self, y: Any, who: str) -> None:
         if y.shape[1] != self.outputs:
-            raise BadRequest(f"{who} has {y.shape[1]} labels per sample, and the task has {self.outputs}")
+            raise BadRequest(f"{who} has {y.shape[1]} labels per sample, and the task has {self.outputs}; give as many")
 
     def misfit(self, output: torch.Tensor, y: Any, data: str) -> str:
         return outputs_misfit(output, (len(y), self.outputs), "one logit per label", data)

@@ -84,7 +84,9 @@ class Regression(Task):
 
     def in_range(self, y: Any, who: str) -> None:
         if self.count(y) != self.outputs:
-            raise BadRequest(f"{who} has {self.count(y)} targets per sample, and the task has {self.outputs}")
+            raise BadRequest(
+                f"{who} has {self.count(y)} targets per sample, and the task has {self.outputs}; give as many"
+            )
 
     def misfit(self, output: torch.Tensor, y: Any, data: str) -> str:
         if tuple(output.shape) in (tuple(y.shape), (len(y), self.outputs)):

@@ -44,7 +44,7 @@ class Landscape(Diagnostic):
         if not any(is_weight(entry) for entry in runtime.plan.layout.entries):
             raise BadRequest(
                 "landscape: this model has no trainable weight with filters (two dimensions or more), so "
-                "there is no direction to walk in"
+                "there is no direction to walk in; leave it out"
             )
 
     def steps(self) -> torch.Tensor:

@@ -114,7 +114,9 @@ class Constant:
 
     def apply(self, labels: np.ndarray, owners: Owners, classes: int, stream: np.random.Generator) -> np.ndarray:
         if self.cls >= classes:
-            raise BadRequest(f"constant sets labels to class {self.cls}, but there are {classes} (0…{classes - 1})")
+            raise BadRequest(
+                f"constant sets labels to class {self.cls}, but there are {classes}; give one of 0…{classes - 1}"
+            )
         noisy = labels.astype(np.int64)
         noisy[_chosen(self, labels, owners, stream)] = self.cls
         return noisy
@@ -231,7 +233,7 @@ def after(
 ) -> tuple[Any, dict[int, np.ndarray]]:
     """(the labels or targets the clients train on, the permuted clients' permutations of the classes)."""
     if sum(isinstance(noise, Permute) for noise in noises) > 1:
-        raise BadRequest("noise names permute twice, but a client has one permutation of the classes")
+        raise BadRequest("noise names permute twice, but a client has one permutation of the classes; name it once")
     permutations: dict[int, np.ndarray] = {}
     for number, noise in enumerate(noises):
         if isinstance(noise, Permute):

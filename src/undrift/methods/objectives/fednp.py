@@ -47,7 +47,10 @@ class FedNP(Objective):
     def check(self, plan: Plan) -> Iterable[Problem]:
         head = plan.layout.head
         if head is not None and plan.layout.entry(f"{head}.weight").kind != "parameter":
-            yield Problem("error", f"fednp puts a prior on the last linear layer, and {head} of this model is frozen")
+            yield Problem(
+                "error",
+                f"fednp puts a prior on the last linear layer, and {head} of this model is frozen; train it, or use another method",
+            )
 
     def message_for(self, server: Server, client: int) -> dict[str, torch.Tensor]:
         cavity: dict[str, torch.Tensor] = server.shelf.get(client, {})

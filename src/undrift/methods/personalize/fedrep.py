@@ -34,7 +34,10 @@ class FedRep(Personalize):
                 "linear layer; let the model return what its last linear layer gives",
             )
         elif plan.layout.entry(f"{plan.layout.head}.weight").kind == "frozen":
-            yield Problem("error", f"fedrep trains the head separately, and {plan.layout.head} of this model is frozen")
+            yield Problem(
+                "error",
+                f"fedrep trains the head separately, and {plan.layout.head} of this model is frozen; train it, or use another method",
+            )
         if self.body_epochs >= plan.epochs:
             yield Problem(
                 "error",

@@ -24,7 +24,8 @@ class Norms(Private):
         names = [name for name in layout.names() if name.rpartition(".")[0] in layout.norms]
         if not names:
             raise BadRequest(
-                "the model has no normalisation layer, so there is nothing for norms() to keep private; leave it out"
+                "the model has no normalisation layer, so norms() has nothing to keep private; use a model that has one, "
+                "such as resnet8, or another method"
             )
         return names
 
@@ -35,10 +36,15 @@ class Head(Private):
 
     def entries(self, layout: Layout) -> Iterable[str]:
         if layout.head is None:
-            raise BadRequest("the model's logits are not the output of a linear layer, so head() finds no head")
+            raise BadRequest(
+                "the model's logits are not the output of a linear layer, so head() finds no head; use another model, "
+                "or another method"
+            )
         names = [name for name in layout.names() if name.rpartition(".")[0] == layout.head]
         if not names:
-            raise BadRequest(f"the head {layout.head} is frozen, so there is nothing for head() to keep private")
+            raise BadRequest(
+                f"the head {layout.head} is frozen, so head() has nothing to keep private; train it, or use another method"
+            )
         return names
 
 
@@ -52,6 +58,6 @@ class Named(Private):
         names = [name for name in layout.names() if fnmatch(name, self.pattern)]
         if not names:
             raise BadRequest(
-                f"no entry of the model matches {self.pattern!r}; it has {', '.join(layout.names()[:8])} …"
+                f"no entry of the model matches {self.pattern!r}; give a pattern for {', '.join(layout.names()[:8])} …"
             )
         return names

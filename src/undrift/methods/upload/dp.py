@@ -57,7 +57,7 @@ class ClientDP(Upload):
 
     def validate(self) -> None:
         if self.epsilon is not None and self.noise is not None and self.rounds is None:
-            raise BadRequest("dp takes epsilon or noise, not both: the one follows from the other")
+            raise BadRequest("dp takes epsilon or noise, not both: the one follows from the other; leave one out")
         quantile, clip = self.clipping
         if not (math.isfinite(clip) and clip > 0):
             raise BadRequest(f"dp: clip must be above 0, not {self.clip}")
@@ -142,7 +142,10 @@ class ClientDP(Upload):
                 "error", f"dp releases a noised sum, and {combine.name} is no mean; use dp without {combine.name}"
             )
         if method.shows_models or defines(method.one("server"), "model_for"):
-            yield Problem("error", "dp covers one global model, and this method sends clients models of their own")
+            yield Problem(
+                "error",
+                "dp covers one global model, and this method sends clients models of their own; use one of the two",
+            )
         if plan.layout.n > plan.layout.nP:
             yield Problem("error", "dp would add noise to BatchNorm's statistics; use a network with norm=group")
         open_names = self.uncovered(plan)
