@@ -1,8 +1,9 @@
-"""How good `undrift advise` is: its answers beside an exhaustive search, on fourteen federations.
+"""How good `undrift advise` is: its answers beside an exhaustive search, on fourteen federations, and on five others.
 
     python benchmarks/advisor.py exhaustive   # docs/results/advisor.jsonl
     python benchmarks/advisor.py advised      # docs/results/advisor-answers.jsonl
     python benchmarks/advisor.py alike        # docs/results/advisor-alike.jsonl
+    python benchmarks/advisor.py exhaustive --set blind   # docs/results/advisor-blind.jsonl, and so on
 
 `exhaustive` runs fifteen methods at three rates and three seeds on every federation. It appends a line per run, skips what is
 there, and can be stopped at any time. Seeds are the outermost loop and federations the innermost one, so that an early stop
@@ -12,6 +13,8 @@ leaves all of them covered alike.
 rest on a result of that federation. Its regret is measured on three seeds that neither of the two has seen: the best method of the
 exhaustive search minus what the advisor recommends. Runs of the race that the exhaustive search has made are taken from
 there (they count all the same); the others are kept in docs/results/advisor-race.jsonl.
+
+`--set blind` does the same on federations that were chosen before any of them was run, and after which nothing was changed.
 
 `alike` lets FedAvg race against itself, eight times, with other random streams: whoever is declared a winner is one by chance.
 """
@@ -27,7 +30,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from advisor_federations import EVIDENCE, FACTORS, FEDERATIONS, FRESH, METHODS, SEEDS, methods_of, options_of, rates_of
+from advisor_federations import (
+    EVERY,
+    EVIDENCE,
+    FACTORS,
+    FEDERATIONS,
+    FRESH,
+    METHODS,
+    SEEDS,
+    SETS,
+    methods_of,
+    options_of,
+    rates_of,
+)
 
 import undrift as ud
 from undrift.advice.answer import Advice
@@ -47,6 +62,7 @@ from undrift.study.tasks import Federations
 
 Line = dict[str, Any]
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+FILES = {"tuned": "advisor", "blind": "advisor-blind"}  # how the names of a set's files begin
 SHARE = 0.25  # of the exhaustive search's rounds: the advisor's budget
 CURVE = "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric=? ORDER BY round"
 RUN_OPTIONS = ("seed", "lr", "model", "rounds", "optimizer", "batch", "epochs", "clip", "engine", "evaluate_every")
@@ -108,11 +124,11 @@ def measured(result: Result) -> Line:
     return {"rounds": len(curve), "trained": trained, "headline": headline.name, "test": value, "validation": curve}
 
 
-def exhaustive() -> None:
+def exhaustive(which: str) -> None:
     """Run what is missing of the exhaustive search."""
-    kept = Kept("advisor")
+    kept = Kept(FILES[which])
     for seed, factor, number in itertools.product(SEEDS, range(len(FACTORS)), range(METHODS)):
-        for name in FEDERATIONS:
+        for name in SETS[which]:
             kept.run(name, methods_of(name)[number], rates_of(name)[factor], seed)
 
 
@@ -157,7 +173,7 @@ def row(line: Line) -> Line:
 
 def race_of(field: Sequence[Contender], name: str, share: float) -> tuple[Plan, Race]:
     """The race that so large a share of the exhaustive search's rounds pays for."""
-    rounds = FEDERATIONS[name]["rounds"]
+    rounds = EVERY[name]["rounds"]
     offered = plans(
         len({one.name for one in field}), len(field), rounds, min(PLAIN_RATES, sum(one.plain for one in field))
     )
@@ -183,11 +199,11 @@ def rules_without(name: str) -> list[Rule]:
     ]  # fmt: skip
 
 
-def advised() -> None:
+def advised(which: str) -> None:
     """A line per federation: what the advisor recommends, what the exhaustive search found, and the regret."""
-    kept = Kept("advisor", "advisor-race")
-    with (RESULTS / "advisor-answers.jsonl").open("w") as file:
-        for name in FEDERATIONS:
+    kept = Kept(FILES[which], f"{FILES[which]}-race")
+    with (RESULTS / f"{FILES[which]}-answers.jsonl").open("w") as file:
+        for name in SETS[which]:
             line = {**asked_about(name, kept), **kept.about}
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -201,7 +217,7 @@ def asked_about(name: str, kept: Kept) -> Line:
     found = shortlist(diagnosis, options, federation, rules=rules_without(name))
     runs, headline = CachedRuns(kept, name), HEADLINES[kept.run(name, PLAIN, rates_of(name)[1], 0)["headline"]]
     plain = plain_contenders(found.candidates, rates_of(name)[1])
-    scores = runs.scores(plain, 1, -(-FEDERATIONS[name]["rounds"] // 2))
+    scores = runs.scores(plain, 1, -(-EVERY[name]["rounds"] // 2))
     plan, race = race_of([*plain, *other_contenders(found.candidates, best_rates(plain, scores))], name, SHARE)
     advice = answer(race, plan, runs, headline, diagnosis)
     assert advice.recommended is not None
@@ -241,8 +257,10 @@ def best_of(kept: Kept, name: str, headline: Headline) -> tuple[str, float]:
 # ---- alike -----------------------------------------------------------------------------------------------------------
 
 
-def alike() -> None:
+def alike(which: str) -> None:
     """A line per federation on which FedAvg raced against itself."""
+    if which != "tuned":
+        raise SystemExit("alike has no set of its own: nothing in it was tuned")
     answers = {line["federation"]: line for line in read_lines(RESULTS / "advisor-answers.jsonl")}
     kept = Kept("advisor", "advisor-race", "advisor-streams")
     with (RESULTS / "advisor-alike.jsonl").open("w") as file:
@@ -280,7 +298,9 @@ COMMANDS = {"exhaustive": exhaustive, "advised": advised, "alike": alike}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=COMMANDS)
-    COMMANDS[parser.parse_args().what]()
+    parser.add_argument("--set", choices=SETS, default="tuned")
+    asked = parser.parse_args()
+    COMMANDS[asked.what](asked.set)
 
 
 if __name__ == "__main__":
