@@ -1,12 +1,16 @@
 """How well a small classifier tells clients apart by their inputs, given the class.
 
 For every class a ridge classifier learns from the inputs which client a sample comes from, cross-validated. For every pair
-of clients its scores rank the samples of the two. The measure is 2·AUC − 1, averaged over pairs and classes: 0 if the inputs
-say nothing about the client, 1 if they always tell it. The shares of the classes have no say in it. Samples that their
-neighbours call otherwise are left out: a wrong label would be a sample of another class.
+of clients, d is how many standard deviations its scores of the two are apart. The mean d over pairs and classes is shown as
+2·AUC − 1 of two clients at that distance: 0 if the inputs say nothing about the client, 1 if they always tell it. Distances
+are averaged, not AUCs: the AUC of two clients that are told apart every time is 1, however much further apart they move.
+The shares of the classes have no say in it. Samples that their neighbours call otherwise are left out: a wrong label would
+be a sample of another class.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -17,6 +21,7 @@ CLIENTS = 20  # at most, with the most samples
 DIMENSIONS = 15
 FOLDS = 5
 SHUFFLES = 5
+FARTHEST = 6.0  # standard deviations: an AUC of 0.99999. Scores without any spread would be infinitely far apart
 
 
 def feature_skew(points: np.ndarray, labels: np.ndarray, client: np.ndarray) -> float | None:
@@ -33,9 +38,10 @@ def feature_skew(points: np.ndarray, labels: np.ndarray, client: np.ndarray) -> 
         clients, place = np.unique(client[rows], return_inverse=True)
         if len(clients) < 2:
             continue
-        for auc, size in pairs(scores(inputs[rows], place), place):
-            total, weight = total + size * auc, weight + size
-    return max(0.0, 2 * total / weight - 1) if weight else None
+        for distance, size in pairs(scores(inputs[rows], place), place):
+            total, weight = total + size * distance, weight + size
+    # Normal scores d standard deviations apart have the AUC Φ(d/√2), and 2·Φ(d/√2) − 1 is erf(d/2).
+    return math.erf(max(0.0, total / weight) / 2) if weight else None
 
 
 def by_chance(points: np.ndarray, labels: np.ndarray, client: np.ndarray, seed: int) -> float:
@@ -63,12 +69,15 @@ def scores(inputs: np.ndarray, client: np.ndarray) -> np.ndarray:
 
 
 def pairs(found: np.ndarray, client: np.ndarray) -> list[tuple[float, float]]:
-    """(AUC, weight) of every pair of clients."""
+    """(distance in standard deviations, weight) of every pair of clients; negative if the scores point the wrong way."""
     out = []
     for one in range(found.shape[1]):
         for other in range(one):
             lean = found[:, one] - found[:, other]
             mine, theirs = lean[client == one], lean[client == other]
-            auc = (mine[:, None] > theirs).mean() + 0.5 * (mine[:, None] == theirs).mean()
-            out.append((float(auc), len(mine) * len(theirs) / (len(mine) + len(theirs))))
+            apart = float(mine.mean() - theirs.mean())
+            degrees = max(1, len(mine) + len(theirs) - 2)
+            spread = math.sqrt((len(mine) * mine.var() + len(theirs) * theirs.var()) / degrees)
+            distance = apart / max(spread, abs(apart) / FARTHEST) if apart else 0.0
+            out.append((distance, len(mine) * len(theirs) / (len(mine) + len(theirs))))
     return out
