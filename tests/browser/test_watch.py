@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import re
 import signal
 import subprocess
@@ -301,6 +302,34 @@ def test_the_page_of_a_preset_fills_while_it_runs(chrome, tmp_path):
             assert chrome.value("window.loadedOnce")
             assert chrome.errors == []
             assert chrome.value(ELSEWHERE) == []
+
+
+def test_the_page_of_a_race_fills_and_says_its_answer(chrome, tmp_path):
+    races = loaded("watch_races", LIVE / "test_race.py")
+    race = races.made_race(tmp_path / "runs" / "race")
+    (race / "advise.json").unlink()
+    with servers.watching(str(tmp_path / "runs")) as server:
+        opened(chrome, server, "/study?id=race", width=390)
+        chrome.value("window.loadedOnce = true")
+        cells = (
+            "[...document.querySelectorAll('#filling tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim()))"
+        )
+        assert chrome.value(cells)[2][1:] == ["open", "■ 51.00 (2/10)"]
+        assert chrome.until(DRAWN)
+        record = made.Record(race / "002-scaffold_lr=0.1-seed0" / "run.sqlite")
+        made.add_round(record, 2)
+        assert chrome.until(f"{cells}[2][2] == '■ 52.00 (3/10)'")
+        record.close()
+        sentence = "Nothing speaks against plain averaging yet, " + "and this sentence is long " * 9
+        (race / "advise.json").write_text(json.dumps({**races.ANSWER, "sentences": [sentence.strip()]}))
+        assert chrome.until("!!document.querySelector('#answer p.state')")
+        assert chrome.value("document.querySelector('#answer p').textContent") == sentence.strip()
+        assert chrome.value(cells)[1][:2] == ["feddyn(alpha=0.1) lr=0.1", "dropped for budget (heat 1)"]
+        assert chrome.until("!!document.querySelector('#heats .js-plotly-plot')")
+        assert chrome.value("document.documentElement.scrollWidth <= innerWidth")
+        assert chrome.value("window.loadedOnce")
+        assert chrome.errors == []
+        assert chrome.value(ELSEWHERE) == []
 
 
 def test_the_demo_opens_its_page_while_it_runs_and_takes_it_along(chrome, tmp_path):

@@ -37,15 +37,19 @@ ANSWER = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def race(tmp_path):
-    folder = tmp_path / "runs" / "race"
+def made_race(folder: Path) -> Path:
+    """Three contenders, of which one left."""
     made.made_run(folder / "000-fedavg_lr=0.1-seed0", rounds=10, done=5)
     made.made_run(folder / "001-feddyn_alpha=0.1__lr=0.1-seed0", "feddyn(alpha=0.1)", rounds=10, done=5)
     made.made_run(folder / "002-scaffold_lr=0.1-seed0", "scaffold", rounds=10, done=2)
     (folder / "advise.toml").write_text('budget = "3m"\n')
     (folder / "advise.json").write_text(json.dumps(ANSWER))
     return folder
+
+
+@pytest.fixture
+def race(tmp_path):
+    return made_race(tmp_path / "runs" / "race")
 
 
 def shown(race):
