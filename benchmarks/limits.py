@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from undrift.store import checksums
 from undrift.store.record import Record
 
 HERE = Path(__file__).resolve().parent
@@ -119,6 +120,7 @@ def copies(folder: str, count: int) -> list[str]:
         record = Record(place / "run.sqlite")
         record.keep_text("run.toml", text)
         record.close()
+        checksums.note_file(place / "run.sqlite")  # as a run does when it ends
         made.append(f"many/{place.name}")
     return made
 

@@ -18,6 +18,7 @@ from undrift.core.errors import BadRequest, RunFailed
 from undrift.experiment.resume import DamagedRun
 from undrift.store import checksums
 from undrift.store.record import Record, rows_of
+from undrift.store.run_store import RunStore
 
 spec = importlib.util.spec_from_file_location("mutations", Path(__file__).with_name("mutations.py"))
 assert spec is not None
@@ -198,6 +199,31 @@ def test_the_checksum_continues():
     rows = [(3, 1, "a", 0.25), (3, 2, "b", None)]
     assert checksums.crc(rows) == checksums.crc(rows[1:], checksums.crc(rows[:1]))
     assert checksums.crc([(3,)]) == 0x196CF0C6  # CRC-32 of "(3,)": it may never change
+
+
+def test_the_rows_of_a_record_whose_file_is_the_same_are_not_read(run, monkeypatch):
+    """Reading them was most of the time of a report of many runs."""
+
+    def asked(db):
+        raise AssertionError
+
+    monkeypatch.setattr(checksums, "changed", asked)
+    record = Record(run / "run.sqlite", read_only=True)
+    assert record.damage() == []
+    (run / "run.sqlite-crc32").unlink()
+    with pytest.raises(AssertionError):
+        record.damage()
+    record.close()
+
+
+def test_a_changed_record_is_said_to_be_so_after_it_was_written_to_again(run):
+    change(run, "UPDATE metrics SET value = value + 1 WHERE round = 1")
+    store = RunStore(run)
+    store.record.event(4, None, "resumed", "")
+    store.close()
+    record = Record(run / "run.sqlite", read_only=True)
+    assert "metrics of round 1" in record.damage()[0]
+    record.close()
 
 
 def test_rounds_that_were_lost_with_the_log_of_the_record_are_missed(run, capsys):

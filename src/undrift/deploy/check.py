@@ -8,7 +8,6 @@ import socket
 import subprocess
 import tempfile
 import time
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import undrift
 from undrift.core import system
 from undrift.core.errors import BadRequest
+from undrift.core.files import read_toml
 from undrift.deploy import app_hash
 from undrift.deploy import spec as specs
 from undrift.deploy.claims import needs_effective_steps
@@ -76,7 +76,7 @@ def site(app: Path, name: str, data: Path) -> dict[str, Any]:
 
 def version(app: Path) -> str:
     """This version beside the app's: the handshake refuses a site whose version is not the server's."""
-    written_by = tomllib.loads((app / "run.toml").read_text()).get("about", {}).get("undrift")
+    written_by = read_toml(app / "run.toml").get("about", {}).get("undrift")
     if written_by == undrift.__version__:
         return undrift.__version__
     return f"{undrift.__version__}; the app was written by {written_by}: ask the operator which one the server has now"

@@ -159,7 +159,7 @@ def start_run(
 ROLLBACKS = 2  # of a run that was started once
 WAIVED = "nodes whose keys have no registered name may speak for any site"
 RUN_FILES = (
-    "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
+    "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite-crc32", "lock", "checkpoints", "states", "run.toml", "border.jsonl",
     "run.toml.part", "roll.json.part", "metrics.jsonl", kept_code.FOLDER,
 )  # fmt: skip
 

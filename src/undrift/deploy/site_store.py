@@ -30,6 +30,7 @@ import torch
 
 from undrift.contract.context import Tree
 from undrift.core import system
+from undrift.core.files import read_lines
 from undrift.core.vector import Integers
 from undrift.deploy.envelope import Envelope
 from undrift.deploy.policy import Refused
@@ -204,5 +205,5 @@ def append_entry(path: Path, entry: Mapping[str, Any]) -> None:
 
 def training_replies(folder: Path) -> int:
     """How many training replies have left a site's folder, in all runs."""
-    lines = (line for log in folder.glob("*/left.jsonl") for line in log.read_text().splitlines())
-    return sum('"train"' in line and "train" in json.loads(line).get("works", []) for line in lines)
+    entries = (entry for log in folder.glob("*/left.jsonl") for entry in read_lines(log))
+    return sum(isinstance(entry, dict) and "train" in entry.get("works", ()) for entry in entries)

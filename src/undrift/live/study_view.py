@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undrift.core.errors import BadRequest, RunFailed
-from undrift.core.files import read_toml
 from undrift.live.index import Index, Study
 from undrift.live.records import STATES, RunRow
 from undrift.live.runs_view import link, study_state
@@ -179,9 +178,10 @@ def intervals(numbers: Mapping[str, int], rows: list[Row], found: Conclusion, co
 def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool) -> list[page.Section]:
     from undrift.papers import claims, papers
     from undrift.papers import table as paper_table
+    from undrift.papers.run import paper_file
     from undrift.papers.values import with_values
 
-    preset = papers.load(str(read_toml(study.path / "paper.toml")["preset"]))
+    preset = papers.load(paper_file(study.path / "paper.toml")["preset"])
     runs: dict[str, list[RunRow]] = {}
     for row in study.runs:
         runs.setdefault(row.path.name.rpartition("-seed")[0], []).append(row)

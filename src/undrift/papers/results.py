@@ -43,6 +43,9 @@ class ResultLine:
     curve: list[float] = setting([], "headline (accuracy) of the global model by round")
     series: dict[str, dict[str, Any]] = setting({}, "what figures draw besides: `x` and `y` by name")
     reductions: list[str] = setting([], "what differs from the paper, one sentence each")
+    until_clear: Annotated[list[Count], Len(2, 2)] | None = setting(
+        None, "first and largest number of seeds of --until-clear"
+    )
     undrift: str = setting("", "version")
     torch: str = setting("", "version of torch")
     machine: str = setting("", "processor and cores")
@@ -137,9 +140,7 @@ def every_line(file: Path, preset: papers.Preset | None = None) -> tuple[papers.
     """The preset of a results file, and all its lines, checked."""
     if not file.exists():
         raise BadRequest(f"there is no file {file}; `undrift paper run NAME --results {file}` writes it")
-    rows = [
-        check(ResultLine, row, f"{file}, line {number}", more=True) for number, row in enumerate(read_lines(file), 1)
-    ]
+    rows = checked_lines(file)
     if not rows:
         raise BadRequest(f"{file} holds no results; `undrift paper run NAME --results {file}` writes them")
     if preset is None:
@@ -153,6 +154,12 @@ def every_line(file: Path, preset: papers.Preset | None = None) -> tuple[papers.
     defaults = {"curve": [], "reductions": [], **dict.fromkeys(("undrift", "torch", "machine", "date"), "unknown")}
     rows = [{**defaults, **row} for row in rows]
     return preset, [{**row, "values": recomputed(preset, row)} for row in rows]
+
+
+def checked_lines(file: Path) -> list[Row]:
+    """All lines of a results file, checked."""
+    lines = enumerate(read_lines(file), 1)
+    return [check(ResultLine, line, f"{file}, line {number}", more=True) for number, line in lines]
 
 
 def finished(preset: papers.Preset, tasks: Sequence[Task], file: Path | None) -> Iterator[tuple[Task, Row]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from undrift.core.errors import BadRequest
 from undrift.core.files import read_toml
 from undrift.core.schema import Name, check, setting
 from undrift.papers import claims
-from undrift.papers.results import ResultWriter, finished
+from undrift.papers.results import ResultWriter, checked_lines, finished
 from undrift.papers.scales import Scaled
 from undrift.papers.values import with_values
 from undrift.store.durable import make_folder, write_file
@@ -44,7 +43,7 @@ def preset_folder(scaled: Scaled, out: str | Path | None, resume: bool) -> Path:
             if not (folder / "paper.toml").exists():
                 raise BadRequest(f"{folder} does not hold a preset's runs; leave out --resume to start there")
             path = folder / "paper.toml"
-            if check(PaperFile, read_toml(path), str(path)) != settings:
+            if paper_file(path) != settings:
                 raise BadRequest(f"{folder} was started with other options; resume it with the same ones")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadRequest(f"{folder} is taken; use {free_name(folder)}, or add --resume to finish what it holds")
@@ -122,9 +121,8 @@ def run_until_clear(
 
 def check_looks(looks: Looks, results: Path | None) -> None:
     """Refuse to add to results that were looked at in another way: the intervals would not hold."""
-    lines = results.read_text().splitlines() if results is not None and results.exists() else ()
-    for line in lines:
-        other = json.loads(line).get("until_clear")
+    for line in checked_lines(results) if results is not None and results.exists() else ():
+        other = line.get("until_clear")
         if other and other != [looks.first, looks.most]:
             raise BadRequest(
                 f"{results} was made with --seeds {other[0]} --until-clear {other[1]}, and its intervals hold for that "
@@ -139,3 +137,8 @@ class PaperFile:
     preset: Name = setting(..., "name of the preset")
     scale: Literal["quick", "mid", "paper"] = setting(..., "its scale")
     options: dict[str, Any] = setting(..., "the options of all runs")
+
+
+def paper_file(path: Path) -> dict[str, Any]:
+    """A paper.toml, checked."""
+    return check(PaperFile, read_toml(path), str(path))

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 ROUND_TABLES = ("rounds", "metrics", "notes", "events", "times")  # of each, a row's first column is its round
@@ -103,6 +104,33 @@ def changed(db: sqlite3.Connection) -> list[str]:
             count = f" ({now} of {before} rows)" if now != before else ""
             words.append(f"{place[1]}{'' if place[0] == WHOLE else f' of round {place[0]}'}{count}")
     return words
+
+
+def note_file(path: Path) -> None:
+    """Note the CRC-32 of a record that is closed and whole. While its file is the same, nobody need look at every row."""
+    if not has_log(path):
+        note_of(path).write_text(f"{file_crc(path):08x}\n")
+
+
+def is_as_noted(path: Path) -> bool:
+    """Whether the file of a record is bit for bit the one that was noted. What a log holds is not in the file."""
+    try:
+        return not has_log(path) and note_of(path).read_bytes().strip() == b"%08x" % file_crc(path)
+    except OSError:
+        return False
+
+
+def note_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-crc32")
+
+
+def has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def file_crc(path: Path) -> int:
+    return zlib.crc32(path.read_bytes())
 
 
 def with_crc(table: Mapping[str, Any]) -> dict[str, Any]:

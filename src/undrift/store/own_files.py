@@ -15,7 +15,7 @@ CHECKPOINT = re.compile(r"\d{8,12}\.safetensors")
 SEGMENT = re.compile(r"\d{8,12}\.states")
 TABLE = re.compile(r"(rounds|metrics|notes|events|times)\.(csv|parquet)|run\.toml")
 TOP = re.compile(
-    r"run\.toml|run\.sqlite(-wal|-shm|-journal)?|model\.safetensors|lock|report\.html|index\.html|roll\.json|border\.jsonl|mlflow\.txt"
+    r"run\.toml|run\.sqlite(-wal|-shm|-journal|-crc32)?|model\.safetensors|lock|report\.html|index\.html|roll\.json|border\.jsonl|mlflow\.txt"
 )
 CODE = re.compile(r"\w+\.py")
 EVENTS = re.compile(r"events\.out\.tfevents\..*")

@@ -9,6 +9,7 @@ damaged one can be skipped.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -47,6 +48,7 @@ class RunStore:
                     (folder / name).mkdir(exist_ok=True)
                 sync_folder(folder)
             self.lock = locked(folder) if lock else None
+        self._whole = lock and folder is not None and not (folder / "run.sqlite").exists()  # written by nobody else
         self.record = Record(None if folder is None else folder / "run.sqlite", read_only=not lock)
         self.record.mark = self.lock
         self.states = States(None if folder is None else folder / "states", budget, read_only=not lock)
@@ -276,8 +278,12 @@ class RunStore:
 
     def close(self) -> None:
         self.states.close()
+        whole = self.lock is not None and (self._whole or not self.record.damage())
         self.record.close()
         self.record.mark = None
+        if whole and self.record.path is not None:
+            with contextlib.suppress(OSError):  # a full disk: then every row is checked when the record is read
+                checksums.note_file(self.record.path)
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
