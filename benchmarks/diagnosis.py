@@ -64,8 +64,10 @@ def measured(cell: dict[str, Any]) -> dict[str, Any]:
         domains = f"identity+{cell['transform']}({cell['strength']})"
     federation = ud.federate(cell["data"], cell["partition"], CLIENTS, noise=noise, domains=domains, seed=cell["seed"])
     rows = np.concatenate([federation.rows(client) for client in range(federation.clients)])
-    found = {finding.name: finding.value for finding in inputs(drawn(federation), federation)}
-    return {
+    findings = {finding.name: finding for finding in inputs(drawn(federation), federation)}
+    found = {name: finding.value for name, finding in findings.items()}
+    unknown = {"unknown": True} if findings["label_noise"].details.get("unknown") else {}
+    return unknown | {
         "wrong_labels": round(float(changed(federation)[rows].mean()), 4),
         "found_wrong_labels": rounded(found["label_noise"]), "found_feature_skew": rounded(found["feature_skew"]),
     }  # fmt: skip

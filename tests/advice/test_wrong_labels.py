@@ -9,7 +9,7 @@ import undrift as ud
 from undrift.advice.diagnosis import inputs
 from undrift.advice.drawn import drawn
 from undrift.advice.neighbours import Neighbours, neighbours
-from undrift.advice.wrong_labels import shares, surest, wrong_labels
+from undrift.advice.wrong_labels import shares, surest, without_common_label, wrong_labels
 from undrift.report.label_distribution import changed
 
 MNIST = pytest.param("mnist", marks=[pytest.mark.data, pytest.mark.slow])
@@ -123,3 +123,20 @@ def test_two_far_groups_with_one_label_changed():
     found = wrong_labels(neighbours(points), labels, np.tile([0, 1], 30), 2)
     assert found.known == 1
     assert np.flatnonzero(~found.agrees).tolist() == [0]
+
+
+@pytest.mark.parametrize(("seed", "rate"), [(0, 0.2), (0, 0.4), (1, 0.3)])
+def test_where_all_who_hold_a_class_have_wrong_labels_the_share_is_not_known_and_remedies_are_raced(seed, rate):
+    """One class per client: nobody calls the class of a noisy pair of clients by its name. The number would be 7 to 9 points off."""
+    federation = ud.federate("digits", "pathological(1)", 20, noise=f"symmetric({rate}, unit=client)", seed=seed)
+    found = findings(federation)["label_noise"]
+    assert found.value is None
+    assert found.axis == "wrong labels"
+    wrong = {federation.client_name(k) for k in range(20) if changed(federation)[federation.rows(k)].mean() > 0.5}
+    assert set(found.details["unknown"]) <= wrong
+    assert "cannot be known: at client" in found.text
+
+
+def test_a_client_without_a_common_label_by_hand():
+    surety, client = np.array([0.2, 0.3, 0.9, 0.2, 0.9, 0.9]), np.array([0, 0, 0, 1, 1, 1])
+    assert without_common_label(surety, client) == (0,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,6 +178,8 @@ def skew_of_inputs(
 
 def label_noise(found: wrong_labels.WrongLabels, federation: Federation) -> Finding:
     details: dict[str, Any] = {"known": round(found.known, 4)}
+    if found.unknown:
+        return unknown_noise(found, federation, details)
     if found.share is None:
         return Finding(
             "label_noise", None,
@@ -199,6 +201,22 @@ def label_noise(found: wrong_labels.WrongLabels, federation: Federation) -> Find
         "label_noise", found.share, f"wrong labels about {percent(found.share)}{where}",
         "weights that fall with the loss, or sample weights", "wrong labels", details,
     )  # fmt: skip
+
+
+def unknown_noise(found: wrong_labels.WrongLabels, federation: Federation, details: dict[str, Any]) -> Finding:
+    """Labels contradict each other, and nobody says which are right: remedies are raced, and no share is given."""
+    return Finding(
+        "label_noise", None,
+        f"the share of wrong labels cannot be known: at {named(found.unknown, federation)} samples that look alike have no label in "
+        "common, and no other client says what is right",
+        "weights that fall with the loss, or sample weights", "wrong labels",
+        {**details, "unknown": [federation.client_name(one) for one in found.unknown], "gathered": True, "strength": 1.0},
+    )  # fmt: skip
+
+
+def named(clients: Sequence[int], federation: Federation, most: int = 5) -> str:
+    some = ", ".join(federation.client_name(one) for one in clients[:most])
+    return f"{some}{', …' * (len(clients) > most)}"
 
 
 def gathered(found: wrong_labels.WrongLabels, federation: Federation) -> list[int]:

@@ -7,6 +7,10 @@ that are hard all the same, and the lowest is taken.
 
 The neighbours' odd and even halves are independent of each other. If they do not say the same even of the surest 70 %, they do
 not know the classes of these data, and nothing is reported.
+
+If everybody who holds a class has wrong labels only, nobody calls these samples by their name: samples that look alike have no
+label in common. What share of them is wrong cannot be known. Where whole clients are like that and hold more than a few of
+all samples, no share is reported, but the clients are.
 """
 
 from __future__ import annotations
@@ -20,15 +24,18 @@ from undrift.advice.neighbours import Neighbours
 SURE = (0.2, 0.3, 0.5, 0.7)
 KNOWN = 0.82  # of the surest samples must get the same class from both halves
 LEAST = 50  # samples
+COMMON = 0.35  # of a sample's neighbours must have the same label, or they have none in common
+UNKNOWN = 0.07  # of all samples may be at clients of that kind; more would be an error of over 5 points
 PRIOR = 5  # samples: what a client with few sure samples is drawn to the mean by
 
 
 @dataclass(frozen=True)
 class WrongLabels:
-    share: float | None  # of all samples; None if the neighbours do not know the classes
+    share: float | None  # of all samples; None if the neighbours do not know the classes, or not at too many clients
     by_client: dict[int, float]
     known: float  # how often both halves of the neighbours say the same of the surest 70 %
     agrees: np.ndarray  # which samples are called as their neighbours say
+    unknown: tuple[int, ...] = ()  # clients where nobody says what is right, if they are why there is no share
 
 
 def wrong_labels(near: Neighbours, labels: np.ndarray, client: np.ndarray, classes: int) -> WrongLabels:
@@ -38,7 +45,15 @@ def wrong_labels(near: Neighbours, labels: np.ndarray, client: np.ndarray, class
     known, disagrees = float((odd == even)[surest(said, surety, SURE[-1])].mean()), said != labels
     answers = [shares(disagrees, surest(said, surety, share), client) for share in SURE]
     share, by_client = min(answers, key=lambda answer: answer[0])
-    return WrongLabels(share if known >= KNOWN else None, by_client, known, ~disagrees)
+    unknown = without_common_label(surety, client)
+    if known < KNOWN or np.isin(client, unknown).mean() <= UNKNOWN:
+        unknown = ()
+    return WrongLabels(share if known >= KNOWN and not unknown else None, by_client, known, ~disagrees, unknown)
+
+
+def without_common_label(surety: np.ndarray, client: np.ndarray) -> tuple[int, ...]:
+    """The clients most of whose samples have neighbours without a label in common."""
+    return tuple(one for one in np.unique(client).tolist() if (surety[client == one] < COMMON).mean() > 0.5)
 
 
 def surest(said: np.ndarray, surety: np.ndarray, share: float) -> np.ndarray:
