@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 
@@ -13,6 +14,7 @@ from undrift.advice.advisor import AdviceCallback, carry_out
 from undrift.advice.contenders import best_rates, compositions, other_contenders, plain_contenders
 from undrift.advice.findings import Diagnosis, Finding
 from undrift.advice.heats import Contender
+from undrift.advice.pace import Pace
 from undrift.advice.race_file import read_race
 from undrift.advice.runs import RaceRuns
 from undrift.advice.shortlist import Candidate, Shortlist
@@ -152,6 +154,19 @@ def test_a_race_is_repeated_from_its_record(raced, tmp_path):
     assert str(again).replace(str(tmp_path / "again"), "") == str(raced).replace(str(raced.folder), "").replace(
         raced.cost_sentence, again.cost_sentence
     )
+
+
+def test_minutes_that_were_cut_are_repeated_from_their_record(tmp_path, monkeypatch):
+    ticks = itertools.count(0, 1e6)  # no time is left from the second look on
+    monkeypatch.setattr(advisor, "Pace", lambda *given: Pace(*given, clock=lambda: float(next(ticks))))
+    settings = {**SMALL, "methods": ["scaffold"]}
+    cut = ud.advise(budget="500m", out=tmp_path / "cut", **settings)
+    assert cut.budget["repeat"].count("+") == len(cut.heats) + 1  # a heat was left out
+    assert read_race(cut.folder).stages == tuple(int(term[:-1]) for term in cut.budget["repeat"].split("+"))
+    again = ud.advise(budget=cut.budget["repeat"], out=tmp_path / "again", **settings)
+    assert hashes(again) == hashes(cut)
+    assert [heat.as_json() for heat in again.heats] == [heat.as_json() for heat in cut.heats]
+    assert hashes(carry_out(read_race(cut.folder), cut.folder)) == hashes(cut)
 
 
 class StopAfter(AdviceCallback):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from undrift.advice.answer import Advice
-from undrift.advice.budget import COMPOSITIONS, Heat, best_fitting, plans, read_budget
+from undrift.advice.budget import COMPOSITIONS, Heat, best_fitting, plans, read_budget, staged
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import PLAIN_RATES, Contender, Race, judged
+from undrift.advice.pace import Pace
 from undrift.core.errors import BadRequest
 from undrift.core.headline import Headline
 from undrift.study.verdict import ALPHA, Looks
@@ -123,6 +124,95 @@ def test_a_plan_is_an_upper_bound_of_its_cost_and_the_next_plan_costs_more(metho
         race.run(runs)
         assert plan.cost() - 2 * plan.fresh * 20 - 20 * plan.heats[-1].seeds <= runs.rounds
         assert runs.rounds + 2 * plan.fresh * 20 <= plan.cost()
+
+
+# ---- minutes ---------------------------------------------------------------------------------------------------------
+
+
+class Slow(Counted):
+    """Scores by method and seed, and a clock that goes on by so many seconds per round, more once the machine is busy."""
+
+    def __init__(self, seconds, busy_after=10**9, factor=1.0):
+        super().__init__(lambda one: 0.5)
+        self.seconds, self.busy_after, self.factor, self.now = seconds, busy_after, factor, 0.0
+        self.noticed = 0.0  # when the work ended in which the machine got busy
+
+    def scores(self, asked, seeds, rounds):
+        before = self.rounds
+        super().scores(asked, seeds, rounds)
+        busy = max(0, self.rounds - max(before, self.busy_after))
+        self.now += self.seconds * (self.rounds - before + (self.factor - 1) * busy)
+        self.noticed = self.noticed or (self.now if busy else 0.0)
+        return {
+            one: [0.5 + 0.01 * ((hash_of(one.label) + 7 * s) % 13) for s in range(seeds)] for one in asked
+        }  # fmt: skip
+
+    def fresh(self, asked, seeds):
+        return self.scores([named(f"fresh {one.label}") for one in asked], seeds, 20)
+
+
+def hash_of(text):
+    return sum(map(ord, text))
+
+
+FIELD = [named(name, lr) for name in ("fedavg", *"abcdefg") for lr in (0.01, 0.1, 1.0)]
+OFFERED = plans(8, len(FIELD), 20, PLAIN_RATES)
+
+
+def timed(runs, minutes, plan=OFFERED[6]):
+    """A race of so many minutes; its plan when it ended, and its standings."""
+    race, pace = Race(plan, FIELD), Pace(60 * minutes, OFFERED, lambda: runs.rounds, 0.0, lambda: runs.now)
+    race.run(runs, pace=pace)
+    race.plan = pace.fresh(race.plan, lambda seeds: runs.fresh([race.challenger, race.plain], seeds))
+    runs.fresh([race.challenger, race.plain], race.plan.fresh)
+    return race
+
+
+def test_a_race_as_fast_as_expected_keeps_its_plan():
+    runs = Slow(0.1)
+    assert timed(runs, OFFERED[6].cost() * 0.1 / 60).plan == OFFERED[6]
+
+
+@pytest.mark.parametrize("busy_after", [100, 300, 1000])
+@pytest.mark.parametrize("factor", [2, 4])
+def test_on_a_machine_that_gets_busier_only_what_fits_is_started_and_the_fewest_fresh_seeds(busy_after, factor):
+    runs, seconds = Slow(0.1, busy_after, factor), OFFERED[6].cost() * 0.1
+    race = timed(runs, seconds / 60)
+    fewest = factor * 0.1 * 2 * OFFERED[0].fresh * 20
+    assert race.plan.cost() < OFFERED[6].cost()
+    assert race.plan.fresh >= OFFERED[0].fresh
+    assert runs.now <= max(seconds, runs.noticed + fewest) + 1e-9
+
+
+def test_with_no_time_left_the_other_heats_are_left_out_and_the_fewest_fresh_seeds_decide():
+    race = timed(Slow(0.1, 0, 100), 1)
+    assert [heat.seeds for heat in race.plan.heats] == [1] + [0] * (len(race.plan.heats) - 1)
+    assert race.plan.fresh == OFFERED[0].fresh
+    assert len(race.heats) == 1
+
+
+@pytest.mark.parametrize(("busy_after", "factor"), [(0, 100), (300, 4), (1000, 2), (2000, 4), (10**9, 1)])
+def test_the_record_of_minutes_repeats_the_race(busy_after, factor):
+    race = timed(Slow(0.1, busy_after, factor), OFFERED[6].cost() * 0.1 / 60)
+    given = read_budget(race.plan.spelled(OFFERED))
+    plan = staged(OFFERED[0], given.stages) if given.stages else best_fitting(
+        OFFERED, lambda one: one.cost() <= given.rounds)  # fmt: skip
+    assert (plan.heats, plan.fresh) == (race.plan.heats, race.plan.fresh)
+    assert given.rounds == race.plan.cost()
+    again = Race(plan, FIELD)
+    again.run(Slow(5.0))
+    assert again.heats == race.heats
+    assert (again.challenger, again.plain) == (race.challenger, race.plain)
+
+
+@pytest.mark.parametrize("plan", OFFERED)
+def test_every_plan_is_found_again_from_the_rounds_of_its_stages(plan):
+    assert staged(OFFERED[3], plan.stages()).heats == plan.heats
+
+
+def test_a_record_with_another_number_of_heats_is_refused():
+    with pytest.raises(BadRequest, match=r"--budget 10r\+20r has 2 terms, and this race has 3"):
+        staged(OFFERED[0], (10, 20))
 
 
 # ---- races that are simulated ----------------------------------------------------------------------------------------

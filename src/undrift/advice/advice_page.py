@@ -189,7 +189,7 @@ def about(answer: Mapping[str, Any]) -> str:
     if spent:
         plan.append(
             f"Budget {spent['asked']}: {spent['run']:,} rounds in {clock(spent['seconds'])}. "
-            f"--budget {spent['rounds']}r repeats it."
+            f"--budget {spent.get('repeat') or str(spent['rounds']) + 'r'} repeats it."
         )
     plan.append(f"The runs are in {answer['folder']}.")
     return "\n".join(plan)

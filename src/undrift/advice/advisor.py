@@ -16,6 +16,7 @@ from undrift.advice.contenders import compositions
 from undrift.advice.diagnosis import diagnose
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import Contender, HeatResult, Race
+from undrift.advice.pace import Pace
 from undrift.advice.race_file import Asked, write_race
 from undrift.advice.shortlist import Constraints
 from undrift.advice.start import Start, check_validation, chosen_plan, estimate, prepared
@@ -143,7 +144,9 @@ def carry_out(
         diagnosis = known_diagnosis(folder) or diagnose(asked.options, first, callback.on_message)
         callback.on_diagnosis(diagnosis)
         start = prepared(asked, folder, federations, first, diagnosis, callback, began)
+        seconds = read_budget(asked.budget).seconds if asked.rounds is None else None
         field, plan, asked = chosen_plan(asked, start, folder)
+        pace = Pace(seconds, start.plans(), lambda: start.runs.rounds_run, began) if seconds else None
     except BadRequest:
         remove_unused(folder)
         raise
@@ -158,21 +161,23 @@ def carry_out(
     keep(advice)
     most = estimate(plan, start) if asked.rounds else 0.0
     callback.on_plan(field, plan, most)
-    return raced(advice, Race(plan, field, composed), start, asked, callback)
+    return raced(advice, Race(plan, field, composed), start, asked, callback, pace)
 
 
 def composed(survivors: Sequence[Contender]) -> list[Contender]:
     return compositions(survivors, budgets.COMPOSITIONS)
 
 
-def raced(advice: Advice, race: Race, start: Start, asked: Asked, callback: AdviceCallback) -> Advice:
+def raced(
+    advice: Advice, race: Race, start: Start, asked: Asked, callback: AdviceCallback, pace: Pace | None = None
+) -> Advice:
     """The heats, then fresh seeds. Ctrl-C gives the answer so far."""
-    plan = race.plan
+    planned = race.plan
 
     def spent() -> dict[str, Any]:
         return {
-            "asked": asked.budget, "rounds": plan.cost(), "run": start.runs.rounds_run,
-            "seconds": round(time.monotonic() - start.began, 1),
+            "asked": asked.budget, "rounds": race.plan.cost(), "run": start.runs.rounds_run,
+            "repeat": race.plan.spelled(start.plans()), "seconds": round(time.monotonic() - start.began, 1),
         }  # fmt: skip
 
     def so_far(**more: Any) -> Advice:
@@ -180,17 +185,28 @@ def raced(advice: Advice, race: Race, start: Start, asked: Asked, callback: Advi
         heats = tuple(race.heats)
         return replace(advice, heats=heats, plain=plain, challenger=challenger, budget=spent(), **more)
 
+    def record() -> None:
+        if race.plan != planned:
+            stages = race.plan.stages()
+            write_race(advice.folder, replace(asked, rounds=sum(stages), stages=stages))
+
     def after_heat(heat: HeatResult) -> None:
+        record()
         keep(so_far())
         callback.on_heat(len(race.heats), heat)
 
     try:
-        race.run(start.runs, after_heat, start.headline.sign)
+        race.run(start.runs, after_heat, start.headline.sign, pace)
         judged = [one for one in (race.challenger, race.plain) if one is not None]
-        rows = start.runs.fresh(judged, plan.fresh)
+        if pace:
+            race.plan = pace.fresh(race.plan, lambda seeds: start.runs.fresh(judged, seeds))
+            record()
+        rows = start.runs.fresh(judged, race.plan.fresh)
         done = so_far(fresh={one.label: rows[one] for one in judged})
     except KeyboardInterrupt:
         done = so_far(stopped=f"Stopped; no run is lost: `undrift advise --resume {advice.folder}` continues.")
+    if race.plan != planned:
+        callback.on_message(f"the minutes paid for {race.plan.cost():,} rounds instead of {planned.cost():,}")
     keep(done)
     return done
 

@@ -1,8 +1,9 @@
 """What a race may cost, and the plan that a budget pays for.
 
 A plan is a list of heats with growing rounds and seeds. Runs are continued from heat to heat, never trained twice. A budget in
-minutes chooses a plan once, from the time that a few rounds took. From then on the plan counts, in rounds, so that the answer
-can be repeated on another machine.
+minutes chooses a plan from the time that a few rounds took, and `pace.py` cuts its seeds while the race goes on. What it came
+to is written down in rounds, one number per heat and one for the fresh seeds if the plan was cut (`252r+90r+480r`), so that
+the answer can be repeated on another machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from undrift.core.errors import BadRequest
 from undrift.core.words import clock, shown
@@ -30,17 +31,21 @@ LEVELS = (
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of rounds or of seconds."""
+    """An amount of rounds or of seconds. `stages`: rounds of every heat and of the fresh seeds, from the record of a race."""
 
     rounds: int | None = None
     seconds: float | None = None
+    stages: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.rounds} rounds" if self.rounds is not None else clock(self.seconds or 0)
 
 
 def read_budget(text: str) -> Budget:
-    """`10m`, `90s`, `1.5h`, `2000r`."""
+    """`10m`, `90s`, `1.5h`, `2000r`, `252r+90r+480r`."""
+    if re.fullmatch(r"\d+r(\+\d+r)+", text):
+        stages = tuple(int(term[:-1]) for term in text.split("+"))
+        return Budget(rounds=sum(stages), stages=stages)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([rsmh])", text.strip().replace(" ", ""))
     if not found or not float(found[1]):
         raise BadRequest(f"--budget must be minutes or rounds, as in 10m, 1.5h or 2000r, not {shown(text)}")
@@ -54,7 +59,7 @@ def read_budget(text: str) -> Budget:
 
 @dataclass(frozen=True)
 class Heat:
-    """Every contender runs up to `rounds` on the first `seeds` seeds; `keep` methods go on."""
+    """Every contender runs up to `rounds` on the first `seeds` seeds; `keep` methods go on. No seeds: the heat is left out."""
 
     rounds: int
     seeds: int
@@ -84,14 +89,47 @@ class Plan:
         """The number of times that a run is started or continued."""
         return sum(n * heat.seeds for n, heat in zip(self.entered(), self.heats)) + 2 * self.fresh
 
-    def cost(self) -> int:
-        """Rounds, at most."""
-        total, before = 0, Heat(0, 0, 0)
+    def stages(self) -> tuple[int, ...]:
+        """Rounds of every heat and of the fresh seeds, at most."""
+        costs, before = list[int](), Heat(0, 0, 0)
         for number, heat in zip(self.entered(), self.heats):
             new = COMPOSITIONS if heat is self.heats[-1] and before.seeds else 0
-            total += number * heat.rounds * heat.seeds - (number - new) * before.rounds * before.seeds
-            before = heat
-        return total + 2 * self.fresh * self.rounds
+            cost = number * heat.rounds * heat.seeds - (number - new) * before.rounds * before.seeds
+            costs.append(cost if heat.seeds else 0)
+            before = heat if heat.seeds else before
+        return (*costs, 2 * self.fresh * self.rounds)
+
+    def cost(self) -> int:
+        """Rounds, at most."""
+        return sum(self.stages())
+
+    def spelled(self, offered: Sequence[Plan]) -> str:
+        """The budget that gives this plan again: its rounds, or those of every stage if it is none of those offered."""
+        return f"{self.cost()}r" if self in offered else "+".join(f"{rounds}r" for rounds in self.stages())
+
+    def with_heat(self, number: int, seeds: int) -> Plan:
+        """This plan with another number of seeds in a heat."""
+        heats = [replace(heat, seeds=seeds) if n == number else heat for n, heat in enumerate(self.heats)]
+        return replace(self, heats=tuple(heats))
+
+    def least_seeds(self, number: int) -> int:
+        """The fewest seeds that a heat can have: those of the heat before it, whose runs are continued."""
+        return max([1, *(heat.seeds for heat in self.heats[:number])])
+
+
+def staged(plan: Plan, stages: Sequence[int]) -> Plan:
+    """The plan whose heats and fresh seeds cost at most so many rounds each; 0 leaves a heat out."""
+    if len(stages) != len(plan.heats) + 1:
+        raise BadRequest(
+            f"--budget {'+'.join(f'{n}r' for n in stages)} has {len(stages)} terms, and this race has {len(plan.heats) + 1}: "
+            f"{len(plan.heats)} heats and the fresh seeds; give one for each, or their sum"
+        )
+    for number, rounds in enumerate(stages[:-1]):
+        seeds = plan.least_seeds(number)
+        while plan.with_heat(number, seeds + 1).stages()[number] <= rounds:
+            seeds += 1
+        plan = plan.with_heat(number, seeds if plan.with_heat(number, seeds).stages()[number] <= rounds else 0)
+    return replace(plan, fresh=stages[-1] // (2 * plan.rounds))
 
 
 def plans(methods: int, points: int, rounds: int, plain: int) -> list[Plan]:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from undrift.advice.budget import Heat, Plan
+from undrift.advice.pace import Pace
 from undrift.study.verdict import Looks, Question, outcome
 
 PLAIN = "fedavg"
@@ -106,17 +107,35 @@ class Race:
     compose: Callable[[Sequence[Contender]], Sequence[Contender]] = field(default=lambda survivors: ())
     heats: list[HeatResult] = field(default_factory=list)
 
-    def run(self, runs: Runs, on_heat: Callable[[HeatResult], None] = lambda heat: None, sign: int = 1) -> None:
-        """Run the heats. `sign` turns a score into a recorded headline again."""
+    def run(
+        self,
+        runs: Runs,
+        on_heat: Callable[[HeatResult], None] = lambda heat: None,
+        sign: int = 1,
+        pace: Pace | None = None,
+    ) -> None:
+        """Run the heats. `sign` turns a score into a recorded headline again. `pace` cuts the plan to a time."""
         entered = list(self.contenders)
-        for number, heat in enumerate(self.plan.heats):
+        for number in range(len(self.plan.heats)):
+            self.plan = pace.cut(self.plan, number) if pace else self.plan
+            if not self.plan.heats[number].seeds:
+                continue
             if number and number == len(self.plan.heats) - 1:
                 entered += [one for one in self.compose(entered) if one not in entered]
+            if pace:
+                self.plan = self.begun(number, entered, runs, pace)
+            heat = self.plan.heats[number]
             scores = runs.scores(entered, heat.seeds, heat.rounds)
             spend = Looks(1, len(self.plan.heats)).alpha(number + 1)
             self.heats.append(judged(heat, entered, scores, spend, sign))
             on_heat(self.heats[-1])
             entered = self.heats[-1].going_on
+
+    def begun(self, number: int, entered: Sequence[Contender], runs: Runs, pace: Pace) -> Plan:
+        """The plan after the fewest seeds of a heat have run, whose time says how many more there are."""
+        least = self.plan.least_seeds(number)
+        runs.scores(entered, least, self.plan.heats[number].rounds)
+        return pace.cut(self.plan, number, least, self.plan.with_heat(number, least).stages()[number])
 
     @property
     def challenger(self) -> Contender | None:

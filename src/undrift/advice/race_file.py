@@ -35,6 +35,9 @@ class AdviseFile:
     seed: Seed = setting(0, "seed of the first run")
     data_seed: Seed | None = setting(None, "seed of the federation alone, if all runs share it")
     rounds: Annotated[int, Ge(1)] | None = setting(None, "rounds of the plan that the budget paid for")
+    stages: list[Annotated[int, Ge(0)]] = setting(
+        [], "rounds of every heat and of the fresh seeds, where a budget in minutes was cut while the race went on"
+    )
     about: list[Name] = setting([], "sentences about what is raced, such as a federation made like the sites' sketches")
 
 
@@ -51,6 +54,7 @@ class Asked:
     data_seed: int | None = None
     rounds: int | None = None  # of the plan, once it is chosen
     about: tuple[str, ...] = ()  # sentences for the answer
+    stages: tuple[int, ...] = ()  # rounds of the plan's heats and fresh seeds, if it was cut
 
 
 def write_race(folder: Path, asked: Asked) -> None:
@@ -58,7 +62,7 @@ def write_race(folder: Path, asked: Asked) -> None:
         "budget": asked.budget, "options": {k: plain(v) for k, v in asked.options.items() if v is not None},
         "constraints": {k: v for k, v in asdict(asked.constraints).items() if v is not None},
         "all": asked.everything, "methods": list(asked.methods), "seed": asked.seed, "data_seed": asked.data_seed,
-        "rounds": asked.rounds, "about": list(asked.about),
+        "rounds": asked.rounds, "stages": list(asked.stages), "about": list(asked.about),
     }  # fmt: skip
     text = tomli_w.dumps({key: value for key, value in table.items() if value is not None})
     write_file(folder / FILE, tomli_w.dumps(checksums.with_crc(tomllib.loads(text))).encode())
@@ -83,4 +87,5 @@ def read_race(folder: Path) -> Asked:
     return Asked(
         dict(table["options"]), table["budget"], constraints, table.get("all", False), tuple(table.get("methods", ())),
         table.get("seed", 0), table.get("data_seed"), table.get("rounds"), tuple(table.get("about", ())),
+        tuple(table.get("stages", ())),
     )  # fmt: skip

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from undrift.advice.budget import PROBE, Budget, Plan, best_fitting, plans, read_budget
+from undrift.advice.budget import PROBE, Budget, Plan, best_fitting, plans, read_budget, staged
 from undrift.advice.contenders import FACTORS, RATES, best_rates, other_contenders, plain_contenders
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import PLAIN_RATES, Contender
@@ -94,7 +94,13 @@ def chosen_plan(asked: Asked, start: Start, folder: Path) -> tuple[list[Contende
     """The contenders, the largest plan that the budget pays for, and the question with its rounds."""
     offered, given = start.plans(), read_budget(asked.budget)
     whole = asked.rounds if asked.rounds is not None else given.rounds
-    if whole is not None:
+    plan: Plan | None
+    if stages := asked.stages or given.stages:
+        plan = staged(offered[0], stages)
+        if not plan.heats[0].seeds or not plan.fresh:
+            raise too_small(given, offered[0], "+".join(f"{rounds}r" for rounds in offered[0].stages()))
+        field = start.field()
+    elif whole is not None:
         plan = best_fitting(offered, lambda one: one.cost() <= whole)
         if plan is None:
             raise too_small(given, offered[0], f"{offered[0].cost()}r")
