@@ -69,6 +69,7 @@ def show(
     """Show what a preset runs, the numbers the paper printed, and its claims."""
     from undrift.experiment.tables import text_table
     from undrift.papers import papers, scales
+    from undrift.papers.reductions import condensed
 
     preset = papers.load(name)
     asked = scales.scaled(preset, scale)
@@ -98,7 +99,7 @@ def show(
     for title, lines in (
         ("claims", [claim.sentence for claim in preset.claims]),
         ("not testable here", [f"{one.sentence}: {one.why}" for one in preset.untestable]),
-        ("less than the paper", [*asked.reductions, *asked.left_out]),
+        ("less than the paper", [*condensed(asked.reductions), *asked.left_out]),
     ):
         if lines:
             typer.echo(f"\n{title}:\n" + "\n".join(f"  {line}" for line in lines))
@@ -133,6 +134,7 @@ def run(
     from undrift.cli.board import Board
     from undrift.papers import papers, scales
     from undrift.papers import run as paper_run
+    from undrift.papers.reductions import condensed
 
     for what, kind, number in (
         ("--rounds", Count, rounds), ("--seeds", Seeds, seeds), ("--workers", Workers, workers), ("--seed", FirstSeed, seed),
@@ -154,7 +156,7 @@ def run(
     if not quiet:
         stream = sys.stderr
         print(f"{name}: {preset.title} ({scale} scale)", file=stream)
-        for sentence in (*asked.reductions, *asked.left_out):
+        for sentence in (*condensed(asked.reductions), *asked.left_out):
             print(f"  less than the paper: {sentence}", file=stream)
     board = Board(quiet, log)
     try:

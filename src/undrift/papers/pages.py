@@ -10,6 +10,7 @@ from typing import Any
 
 from undrift.papers import claims, figures, papers
 from undrift.papers import table as paper_table
+from undrift.papers.reductions import condensed
 from undrift.papers.results import read_results
 from undrift.papers.scales import Scaled
 from undrift.report import page, plots
@@ -56,7 +57,7 @@ def write_results_figures(file: Path, folder: Path) -> list[Path]:
     made = []
     for preset in papers.showing(read_results(file)[0].runs_name):
         rows = read_results(file, preset)[1]
-        less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"]))
+        less = [sentence for row in rows for sentence in row["reductions"]]
         made.append(
             figure_page(preset, figures.drawn(preset, rows), folder / f"{preset.name.replace('/', '-')}.html", less)
         )
@@ -71,10 +72,12 @@ def figure_page(
     if not drawn:
         return None
     panels = [(f"figure-{number}", fig) for number, (_, fig) in enumerate(drawn)]
-    less = [("less", f"Less than the paper: {'; '.join(reductions)}.")] if reductions else []
-    page.write(place, f"{preset.name}: {preset.title}", [*less, *([("panels", panels)] if len(panels) > 1 else panels)])
+    less = f"Less than the paper: {'; '.join(condensed(reductions))}." if reductions else ""
+    sections = [*([("less", less)] if less else []), *([("panels", panels)] if len(panels) > 1 else panels)]
+    page.write(place, f"{preset.name}: {preset.title}", sections)
     image = place.with_suffix(".png")
-    size = (900, 720) if len(panels) == 1 else (1132, 230 + 450 * -(-len(panels) // 2))
+    lines = 22 * (len(less) // 130)  # points; the sizes below have room for a line or two
+    size = (900, 720 + lines) if len(panels) == 1 else (1132, 230 + lines + 450 * -(-len(panels) // 2))
     return image if picture(place, image, size) else place
 
 
@@ -85,7 +88,10 @@ def opening(
     lines = [preset.source, *([preset.about] if preset.about else [])]
     sections: list[page.Section] = [("about", "\n".join(lines))]
     if reductions:
-        smaller = ["The printed numbers are not comparable: these runs are smaller than the paper's.", *reductions]
+        smaller = [
+            "The printed numbers are not comparable: these runs are smaller than the paper's.",
+            *condensed(reductions),
+        ]
         sections.append(("reductions", "\n".join(smaller), "Less than the paper"))
     for number, (name, table) in enumerate(paper_table.tables(preset, rows)):
         sections.append((f"table-{number}", table, name))
@@ -102,7 +108,7 @@ def opening(
 
 def write_results_page(file: Path, path: Path) -> None:
     preset, rows = read_results(file)
-    sections = opening(preset, rows, list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"])))
+    sections = opening(preset, rows, [sentence for row in rows for sentence in row["reductions"]])
     for column in dict.fromkeys(row["column"] for row in rows):
         fig = curves([row for row in rows if row["column"] == column], preset.headline.name)
         sections.append((f"curves-{safe(column)}", fig, column))

@@ -21,6 +21,7 @@ from undrift.experiment.tables import markdown_table
 from undrift.papers import claims, papers
 from undrift.papers import table as paper_table
 from undrift.papers.figures import kept_series
+from undrift.papers.reductions import condensed
 from undrift.papers.scales import Scaled
 from undrift.papers.values import of_curve, with_values
 from undrift.store.durable import append_line, make_folder
@@ -188,7 +189,7 @@ def recomputed(preset: papers.Preset, row: Row) -> dict[str, list[float]]:
 def results_markdown(file: Path) -> str:
     """The tables and claims of a results file."""
     preset, rows = read_results(file)
-    less = list(dict.fromkeys(sentence for row in rows for sentence in row["reductions"]))
+    less = condensed(sentence for row in rows for sentence in row["reductions"])
     where = sorted({f"{row['machine']}, undrift {row['undrift']}, torch {row['torch']}" for row in rows})
     days = sorted({row["date"] for row in rows})
     scale = " and ".join(dict.fromkeys(row["scale"] for row in rows))

@@ -147,7 +147,8 @@ def reductions(
     for key in FIELDS:
         ours, theirs = options.get(key), preset.options.get(key)
         if ours != theirs and key != "lr_decay":
-            sentences.append(f"{key} {ours} instead of {FIELDS[key].default if theirs is None else theirs}")
+            chosen = f"no {key}" if ours is None else f"{key} {ours}"
+            sentences.append(f"{chosen} instead of {FIELDS[key].default if theirs is None else theirs}")
     if options["rounds"] != preset.options["rounds"] and options.get("lr_decay", 1.0) != 1.0:
         sentences.append(
             f"lr_decay {options['lr_decay']:.4g}, so that the rate ends where it does in {preset.options['rounds']} rounds"

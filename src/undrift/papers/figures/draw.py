@@ -53,7 +53,7 @@ def over_parameter(figure: OverParameter, preset: Preset, rows: Sequence[Row], a
             line={"color": plots.COLOURS[number % len(plots.COLOURS)], "dash": "dash" if line.level else "solid"},
         )  # fmt: skip
     if over_decades(places):
-        fig.update_xaxes(type="log")
+        fig.update_xaxes(type="log", tickvals=sorted(set(places)))
     yield figure.title, fig
 
 
