@@ -85,6 +85,17 @@ def test_methods_name_describes_one_method(undrift, name):
     assert found["what"]
 
 
+def test_methods_describes_what_run_takes(undrift):
+    """Parameters and compositions too, without the parts that give way."""
+    joined = undrift("methods", "flood+fedprox(mu=0.1)@bound", "--json").json
+    assert joined["parts"] == ["sampling.flood", "objective.fedprox", "weighting.bound"]
+    assert joined["sends"] == ["spread: one number"]
+    assert joined["parameters"]["fedprox.mu"] == "0.01"
+    assert joined["laws"] == ["test_bound", "test_fedprox", "test_flood"]
+    assert undrift("methods", "fedprox(mu=0.1)", "--json").json["what"].startswith("A pull towards")
+    assert undrift("methods", "flood+scafold").code == 2
+
+
 def test_every_name_and_every_part_has_a_page():
     """The page of `undrift methods NAME` for every name, made without running the command each time."""
     for name in (*PUBLISHED, *(f"{axis}.{name}" for axis, table in part_tables().items() for name in table)):

@@ -186,8 +186,24 @@ def test_methods_and_check_know_it(own, undrift):
     assert described["costs"]["training"] == 2
     assert described["laws"] == []
     assert "none of ours" in undrift("methods", "sam:FedSAM").out
+    joined = undrift("methods", "scaffold+sam:fedsam", "--json").json
+    assert joined["what"] == "Control variates that correct every local step. SAM at every client."
+    assert joined["parameters"] == {"scaffold.scaled": "false", "scaffold.normalise": "false", "sam:fedsam.rho": "0.05"}
+    assert joined["laws"] == ["test_scaffold"]  # ours has laws, the user's own has none
+    assert "FedSAM, by a new user." in joined["about"]
     checked = undrift("check", "sam:fedsam")
     assert checked.out == "sam:fedsam keeps the contract: objective.fedsam\n"
+
+
+def test_a_stopped_run_says_the_command_that_resumes_it_as_typed(own, undrift, small, monkeypatch):
+    def stop(self, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("undrift.round.loop.Loop.run", stop)
+    stopped = undrift("run", "--method", "scaffold+sam:fedsam", *small, "--out", "a run", "--quiet")
+    assert (stopped.code, "`undrift resume 'a run' --trust` resumes the run" in stopped.err) == (130, True)
+    stopped = undrift("run", "--method", "scaffold", *small, "--out", "other", "--quiet")
+    assert "`undrift resume other` resumes the run" in stopped.err
 
 
 def test_check_of_a_part_that_raises_shows_its_traceback_and_one_sentence(own, undrift):

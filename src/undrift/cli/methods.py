@@ -15,7 +15,10 @@ def add(app: typer.Typer) -> None:
 
 
 def methods(
-    name: str | None = typer.Argument(None, help="name of a method, axis.part, or package:name of your own"),
+    name: str | None = typer.Argument(
+        None,
+        help="a method as --method takes it: a name, axis.part, package:name of your own, or several joined by + and @",
+    ),
     json: bool = typer.Option(False, "--json", help="print JSON on stdout"),
     markdown: bool = typer.Option(
         False, "--markdown", help="print all methods and parts as Markdown (docs/methods.md)"

@@ -6,6 +6,7 @@ import none of it. `resume` does, if it is told to trust the run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ def untrusted(names: Collection[str], trust: Trust) -> list[str]:
     """The names that are not trusted. To import a package is to run it, so who trusts one of its names trusts all."""
     packages = () if isinstance(trust, bool) else {name.partition(":")[0] for name in trust}
     return [] if trust is True else [name for name in names if name.partition(":")[0] not in packages]
+
+
+def resume_command(folder: Path, options: Mapping[str, Any]) -> str:
+    """What continues a run. Code of the user's own has to be trusted."""
+    return f"undrift resume {shlex.quote(str(folder))}{' --trust' if foreign_code(options) else ''}"
 
 
 def refusal(folder: Path, names: Collection[str], fix: str) -> BadRequest:

@@ -19,6 +19,7 @@ from undrift.experiment import kept_code
 from undrift.experiment.callback import RunCallback
 from undrift.experiment.engines import engine_for
 from undrift.experiment.folders import claim_folder
+from undrift.experiment.foreign_code import resume_command
 from undrift.experiment.given import with_given
 from undrift.experiment.options import Options, from_keywords
 from undrift.experiment.result import Result
@@ -141,7 +142,8 @@ def execute_rounds(
     except KeyboardInterrupt:
         if store.folder is None:
             raise
-        raise KeyboardInterrupt(f"stopped, nothing is lost; `undrift resume {store.folder}` resumes the run") from None
+        command = resume_command(store.folder, option_values(setup))
+        raise KeyboardInterrupt(f"stopped, nothing is lost; `{command}` resumes the run") from None
     finally:
         engine.close()
     if store.folder is not None:

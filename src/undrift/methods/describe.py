@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from undrift.contract.compose import PREFERRED
 from undrift.contract.parameters import parameters as declarations
 from undrift.contract.parts import Part, axes_of, defines
-from undrift.core.errors import unknown
 from undrift.core.references import resolve
-from undrift.core.text import parse_method, spell
+from undrift.core.text import Call, parse_method, spell
 from undrift.methods import evidence
-from undrift.methods.naming import method_pieces, part_tables
-from undrift.methods.published import PUBLISHED
+from undrift.methods.naming import method, method_pieces, part_tables
+from undrift.methods.published import PUBLISHED, Published
 from undrift.tasks import TASKS
 
 # Parts with required parameters, and the values used to count their costs.
@@ -27,60 +26,62 @@ EXAMPLES = {"private.named": 'private.named("*bias")', "weighting.mix": "weighti
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describe a published name, `axis.part`, a part's name alone, or `package:name` of your own."""
-    if ":" in name:
-        return describe_own(name)
-    if name in PUBLISHED:
-        entry = PUBLISHED[name]
-        bundle = entry.factory()
-        about = {
-            "name": name,
-            "what": entry.what,
-            "paper": entry.paper,
-            "parameters": parameters(entry.factory),
-            "allowed": allowed(entry.brings, entry.fixed),
-        }
-        return about | facts(name, bundle.brings, bundle.prefers)
-    tables = part_tables()
-    axis, _, short = name.partition(".")
-    matches = [(axis, short)] if short in tables.get(axis, {}) else [(a, name) for a in tables if name in tables[a]]
-    if not matches:
-        raise unknown("method", name, {*PUBLISHED, *(n for table in tables.values() for n in table)})
-    axis, short = matches[0]
-    full, kind = f"{axis}.{short}", tables[axis][short]
-    example = EXAMPLES.get(full, full)
-    about = {
-        "name": full,
-        "what": documentation(kind).splitlines()[0],
-        "paper": "",
-        "parameters": parameters(kind),
-        "allowed": allowed([kind]),
-    }
-    return about | facts(example, [part for _, part, _ in method_pieces(example)], ())
-
-
-def describe_own(name: str) -> dict[str, Any]:
-    """Describe a method of the user's own. There are no laws and findings of ours about it."""
-    pieces = method_pieces(name)
-    brings = [piece.part for piece in pieces if piece.rank > PREFERRED]
+    """Describe a method as it is typed: a published name, `axis.part`, a part's name alone, `package:name` of your own,
+    each with or without parameters, or several joined by + and @."""
     calls = [call for _, call in parse_method(name)]
-    factory = (
-        resolve(calls[0].name.removeprefix(f"{brings[0].axis}."), "method") if len(calls) == 1 and brings else None
-    )
-    what = (
-        " ".join((inspect.getdoc(factory) or inspect.getdoc(type(brings[0])) or "").split("\n\n")[0].split())
-        if brings
-        else ""
-    )
-    about = {
-        "name": name,
-        "what": what or "your own method",
-        "paper": "",
-        "parameters": parameters(factory) if callable(factory) else {},
-        "allowed": allowed(type(part) for part in brings),
+    example = EXAMPLES.get(name, name)
+    pieces = method_pieces(example)
+    stays = method(example).parts if len(calls) > 1 else [piece.part for piece in pieces]  # without what gives way
+    brings = [piece.part for piece in pieces if piece.rank > PREFERRED and piece.part in stays]
+    ours = [part for part in brings if type(part).__module__.startswith("undrift.")]
+    several = len(calls) > 1
+    found = {
+        "name": full_name(name, brings),
+        "what": " ".join(dict.fromkeys(filter(None, (what(call) for call in calls)))) or "your own method",
+        "paper": "; ".join(entry.paper for entry in entries(calls) if entry.paper),
+        "parameters": {
+            f"{call.name}.{parameter}" if several else parameter: default
+            for call in calls
+            for parameter, default in parameters(factory(call)).items()
+        },
+        "allowed": allowed((type(part) for part in brings), {name for entry in entries(calls) for name in entry.fixed}),
     }
-    found = about | facts(name, brings, [piece.part for piece in pieces if piece.rank == PREFERRED])
-    return found | {"laws": [], "findings": []}
+    found |= facts(example, brings, [piece.part for piece in pieces if piece.rank == PREFERRED])
+    if len(ours) == len(brings):
+        return found
+    return found | {"laws": sorted({evidence.laws(part.key) for part in ours}), "findings": []}
+
+
+def full_name(name: str, brings: Sequence[Part]) -> str:
+    """A part's name alone with its axis; every other name as it is typed."""
+    alone = name not in PUBLISHED and name.isidentifier() and len(brings) == 1
+    return f"{brings[0].axis}.{name}" if alone else name
+
+
+def entries(calls: Iterable[Call]) -> list[Published]:
+    return [PUBLISHED[call.name] for call in calls if call.name in PUBLISHED]
+
+
+def factory(call: Call) -> Any:
+    """What a call of a method's text makes its parts with: the class of a part, or a function that returns parts."""
+    if call.name in PUBLISHED:
+        return PUBLISHED[call.name].factory
+    tables = part_tables()
+    axis, _, short = call.name.partition(".")
+    own = short if axis in tables and short else call.name
+    if ":" in own:
+        return resolve(own, "method")
+    return next(tables[a][own] for a in ([axis] if own == short else tables) if own in tables[a])
+
+
+def what(call: Call) -> str:
+    """One sentence about a call: of the table of published names, of a part's file, or the user's own docstring."""
+    if call.name in PUBLISHED:
+        return PUBLISHED[call.name].what
+    made = factory(call)
+    if ":" in call.name:
+        return " ".join(own_documentation(made).split("\n\n")[0].split())
+    return documentation(made).splitlines()[0]
 
 
 def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def facts(text: str, brings: Iterable[Part], prefers: Iterable[Part]) -> dict[st
         "costs": None,
         "laws": sorted({evidence.laws(key) for key in keys}),
         "findings": [asdict(finding) for finding in evidence.findings(text)],
-        "about": list(dict.fromkeys(documentation(type(part)) for part in brings)),
+        "about": list(filter(None, dict.fromkeys(documentation(type(part)) for part in brings))),
     }
 
 
@@ -127,5 +128,11 @@ def allowed(kinds: Iterable[Any], fixed: Iterable[str] = ()) -> dict[str, str]:
 
 
 def documentation(kind: Any) -> str:
-    """The docstring of a part's file: formula, traps, where the authors' code differs."""
-    return inspect.getdoc(sys.modules[kind.__module__]) or ""
+    """The docstring of a part's file: formula, traps, where the authors' code differs. Without one, that of the part."""
+    return inspect.getdoc(sys.modules[kind.__module__]) or own_documentation(kind)
+
+
+def own_documentation(made: Any) -> str:
+    """The docstring of a class or function; not the one that `dataclass` writes, which is the signature."""
+    text = inspect.getdoc(made) or ""
+    return "" if text.startswith(f"{getattr(made, '__name__', '')}(") else text

@@ -11,6 +11,7 @@ from typing import Any
 
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.experiment.folders import find_folder
+from undrift.experiment.foreign_code import resume_command
 from undrift.experiment.options import FIELDS
 from undrift.experiment.resume import open_store, sentence_if_damaged
 from undrift.experiment.run_file import run_file
@@ -114,7 +115,9 @@ def load_run(folder: Path) -> LoadedRun:
     try:
         rounds, seconds = store.record.all("SELECT COUNT(*), COALESCE(SUM(seconds), 0) FROM rounds")[0]
         if not rounds:
-            raise BadRequest(f"the run in {folder} has no finished round yet; `undrift resume {folder}` continues it")
+            raise BadRequest(
+                f"the run in {folder} has no finished round yet; `{resume_command(folder, options)}` continues it"
+            )
         damage = [*written.damage, *store.damage()]
         with sentence_if_damaged(folder, damage):
             stages, headline = stages_of(store.record, options["thresholds"]), headline_of(store.record.all)
