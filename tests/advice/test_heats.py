@@ -181,7 +181,17 @@ def test_on_a_machine_that_gets_busier_only_what_fits_is_started_and_the_fewest_
     fewest = factor * 0.1 * 2 * OFFERED[0].fresh * 20
     assert race.plan.cost() < OFFERED[6].cost()
     assert race.plan.fresh >= OFFERED[0].fresh
-    assert runs.now <= max(seconds, runs.noticed + fewest) + 1e-9
+    assert runs.now <= max(seconds, runs.noticed) + fewest
+
+
+def test_seeds_that_were_cut_come_back_when_the_machine_is_quiet_again():
+    runs = Slow(0.1)
+    pace = Pace(OFFERED[6].cost() * 0.1, OFFERED, lambda: runs.rounds, 0.0, lambda: runs.now)
+    pace.speed = 0.3  # of a piece of work that others disturbed
+    cut = pace.cut(OFFERED[6], 0)
+    assert cut.cost() < OFFERED[6].cost()
+    pace.speed = 0.1
+    assert pace.cut(cut, 0) == OFFERED[6]
 
 
 def test_with_no_time_left_the_other_heats_are_left_out_and_the_fewest_fresh_seeds_decide():

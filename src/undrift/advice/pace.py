@@ -27,6 +27,7 @@ class Pace:
     ) -> None:
         self.end, self.offered, self.rounds_run, self.clock = began + seconds, offered, rounds_run, clock
         self.mark, self.speed = (clock(), rounds_run()), 0.0  # seconds of a round
+        self.planned: Plan | None = None
 
     def look(self) -> None:
         """Measure how long a round took since the last look."""
@@ -36,16 +37,17 @@ class Pace:
         self.mark = (now, rounds)
 
     def cut(self, plan: Plan, stage: int, least: int = 0, done: int = 0) -> Plan:
-        """The plan from this stage on: the dearest that the time pays for, never dearer than before. `least` seeds of the stage
-        have been run, at a cost of `done` rounds. With no time for a heat it is left out; fresh seeds are never fewer than
-        those of the smallest plan, because without them there is no answer."""
+        """The plan from this stage on: the dearest that the time pays for, never dearer than the one that was chosen first.
+        `least` seeds of the stage have been run, at a cost of `done` rounds. A heat that the time left does not pay for is left
+        out. Fresh seeds are never fewer than those of the smallest plan: without them there is no answer."""
         self.look()
+        self.planned = self.planned or plan
         left = self.end - self.mark[0]
         choices = [self.like(plan, smaller, stage, least) for smaller in reversed(self.offered)]
         shortest = choices[-1]
-        for number in range(stage, len(plan.heats)):
-            if not (number == 0 or (number == stage and least)):
-                shortest = shortest.with_heat(number, 0)
+        heat = stage < len(plan.heats) and stage > 0 and not least
+        if heat and self.speed * shortest.stages()[stage] > left:
+            shortest = shortest.with_heat(stage, 0)
         fitting = (one for one in choices if self.speed * (sum(one.stages()[stage:]) - done) <= left)
         return next(fitting, shortest)
 
@@ -56,13 +58,11 @@ class Pace:
         run(least)
         return self.cut(plan, stage, least, 2 * least * plan.rounds)
 
-    @staticmethod
-    def like(plan: Plan, smaller: Plan, stage: int, least: int) -> Plan:
-        """A plan with as many seeds from a stage on as a smaller one has, where that is fewer."""
+    def like(self, plan: Plan, smaller: Plan, stage: int, least: int) -> Plan:
+        """A plan with as many seeds from a stage on as a smaller one has, where that is fewer than planned."""
+        assert self.planned is not None
         for number in range(stage, len(plan.heats)):
-            now, then = plan.heats[number].seeds, smaller.heats[number].seeds
-            if now:  # a heat that was left out stays out
-                seeds = max(plan.least_seeds(number), least if number == stage else 0, min(now, then))
-                plan = plan.with_heat(number, seeds)
-        fresh = max(least if stage == len(plan.heats) else 0, min(plan.fresh, smaller.fresh))
+            seeds = min(self.planned.heats[number].seeds, smaller.heats[number].seeds)
+            plan = plan.with_heat(number, max(plan.least_seeds(number), seeds))
+        fresh = max(least if stage == len(plan.heats) else 0, min(self.planned.fresh, smaller.fresh))
         return replace(plan, fresh=fresh)
