@@ -17,6 +17,7 @@ from undrift.experiment.tables import markdown_table
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "advise.md"
 KEPT = DOCS / "results" / "diagnosis.jsonl"
+PARTITIONS = ("iid", "dirichlet(0.5)", "dirichlet(0.1)", "pathological(1)")
 POINTS = 5.0  # an estimate of wrong labels within so many is called right
 
 
@@ -41,29 +42,42 @@ def wrong_labels() -> str:
     lines = kept("wrong labels")
     rates = sorted({line["rate"] for line in lines})
     table = [["data", "partition", "noise", *(f"{100 * rate:.0f} %" for rate in rates), "largest error"]]
-    for (data, partition, where), rows in groups(lines, "data", "partition", "where").items():
+    found = groups(lines, "data", "partition", "where")
+    for data, partition, where in sorted(found, key=lambda key: (key[0], PARTITIONS.index(key[1]), key[2] != "spread")):
+        rows = found[data, partition, where]
         by_rate = groups(rows, "rate")
         cells = [shown(by_rate.get((rate,), [])) for rate in rates]
-        table.append([data, f"`{partition}`", where, *cells, f"{max(map(error, rows)):.1f}"])
-    right = sum(error(line) <= POINTS for line in lines)
-    one_class = [line for line in lines if line["partition"] == "pathological(1)" and line["where"] == "gathered"]
-    others = [line for line in lines if line not in one_class]
+        table.append([data, f"`{partition}`", where, *cells, largest(rows)])
+    told = [line for line in lines if not line.get("unknown")]
+    right = sum(error(line) <= POINTS for line in told)
     clean = [line["found_wrong_labels"] or 0.0 for line in lines if not line["rate"]]
     return (
         f"{markdown_table(table, words=range(3))}\n\n"
         f"Percent found, and in brackets the truth where it is another number than the heading says (noise of whole clients "
-        f"under unequal sizes); means of {about(lines)}. {right} of {len(lines)} estimates are within {POINTS:.0f} points. Without the "
-        f"rows of one class per client with gathered noise the largest error is {max(map(error, others)):.1f} points; there it is "
-        f"{max(map(error, one_class)):.1f}. On clean labels the largest share found is {100 * max(clean):.1f} %."
+        f"under unequal sizes); means of {about(lines)}. Of {len(lines)} cases {len(lines) - len(told)} say that the share cannot be "
+        f"known (*unknown*, at one or more seeds). Of the {len(told)} estimates of the others {right} are within {POINTS:.0f} points, and "
+        f"the largest error is {max(map(error, told)):.1f}. On clean labels the largest share found is {100 * max(clean):.1f} %."
     )
+
+
+def largest(rows: list[dict[str, Any]]) -> str:
+    errors = [error(row) for row in rows if not row.get("unknown")]
+    return f"{max(errors):.1f}" if errors else "—"
 
 
 def shown(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "—"
-    found = mean(100 * (row["found_wrong_labels"] or 0.0) for row in rows)
-    truth, rate = mean(100 * row["wrong_labels"] for row in rows), rows[0]["rate"]
-    return f"{found:.1f}" + (f" ({truth:.1f})" if abs(truth - 100 * rate) >= 0.5 else "")
+    told = [row for row in rows if not row.get("unknown")]
+    if not told:
+        return "unknown"
+    found = mean(100 * (row["found_wrong_labels"] or 0.0) for row in told)
+    truth, rate = mean(100 * row["wrong_labels"] for row in told), rows[0]["rate"]
+    return (
+        "unknown, " * (len(told) < len(rows))
+        + f"{found:.1f}"
+        + (f" ({truth:.1f})" if abs(truth - 100 * rate) >= 0.5 else "")
+    )
 
 
 def feature_skew() -> str:
@@ -83,8 +97,8 @@ def feature_skew() -> str:
     clean = max(line["found_feature_skew"] or 0.0 for line in kept("wrong labels") if not line["rate"])
     return (
         f"{markdown_table(table, words=range(2))}\n\n"
-        f"Means of {about(lines)}; every second client's images are transformed, so that half of all pairs look alike and the measure "
-        f"cannot go far above 0.5. Without a transform and without noise the largest value is {clean:.2f}. The largest share of wrong "
+        f"Means of {about(lines)}; every second client's images are transformed, so that half of all pairs look alike. "
+        f"Without a transform and without noise the largest value is {clean:.2f}. The largest share of wrong "
         f"labels that a transform was taken for is {100 * noise:.1f} %."
     )
 
@@ -95,9 +109,10 @@ def in_order(rows: list[dict[str, Any]]) -> bool:
 
 
 def about(lines: list[dict[str, Any]]) -> str:
-    by_data = {data: len({line["seed"] for line in own}) for (data,), own in groups(lines, "data").items()}
+    by_data = {data: len({line["seed"] for line in own}) for (data,), own in sorted(groups(lines, "data").items())}
+    dates = " and ".join(sorted({line["date"] for line in lines}))
     seeds = " and ".join(f"{count} seed{'s' * (count > 1)} ({data})" for data, count in by_data.items())
-    return f"{seeds}, {lines[0]['clients']} clients, {lines[0]['machine']}, {lines[0]['date']}"
+    return f"{seeds}, {lines[0]['clients']} clients, {lines[0]['machine']}, {dates}"
 
 
 TABLES = {"wrong labels": wrong_labels, "feature skew": feature_skew}

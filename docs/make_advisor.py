@@ -21,9 +21,9 @@ def lines(name: str) -> list[Line]:
     return [json.loads(line) for line in (DOCS / "results" / f"{name}.jsonl").read_text().splitlines()]
 
 
-def answers() -> str:
+def answers(name: str = "advisor") -> str:
     """A row per federation, and what they come to."""
-    found = lines("advisor-answers")
+    found = lines(f"{name}-answers")
     table = [["federation", "the advisor says", "best of 45", "against FedAvg, fresh seeds", "regret", "cost"]]
     for line in found:
         scale = 100 if line["headline"] != "rmse" else 1
@@ -39,8 +39,12 @@ def answers() -> str:
         f"{markdown_table(table, words=(0, 1, 2, 3))}\n\n"
         f"Mean regret {regrets.mean():.2f} points (negative ones counted as zero: {clipped.mean():.2f}), worst {regrets.max():.2f}; "
         f"mean cost {100 * shares.mean():.0f} % of the exhaustive search, worst {100 * shares.max():.0f} %. "
-        f"{len(lines('advisor')):,} exhaustive runs. Regret on three fresh seeds. {first['machine']}, {first['date']}."
+        f"{len(lines(name)):,} exhaustive runs. Regret on three fresh seeds. {first['machine']}, {first['date']}."
     )
+
+
+def blind() -> str:
+    return answers("advisor-blind")
 
 
 def alike() -> str:
@@ -55,7 +59,7 @@ def alike() -> str:
 
 def page() -> str:
     """The page with its results made anew, each between `<!-- advisor: NAME -->` and `<!-- end -->`."""
-    made = {"answers": answers, "alike": alike}
+    made = {"answers": answers, "blind": blind, "alike": alike}
     return re.sub(
         r"<!-- advisor: (\w+) -->.*?<!-- end -->",
         lambda found: f"<!-- advisor: {found[1]} -->\n{made[found[1]]()}\n<!-- end -->",

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import undrift as ud
+from undrift.advice import start
+from undrift.advice.shortlist import Candidate, Shortlist
 from undrift.advice.sketch import Policy, Sketch, federation_like, like, read_sketches, rounded, sketch, write_sketch
+from undrift.cli import command
 from undrift.core.errors import BadRequest
 from undrift.report.label_distribution import changed
 
@@ -97,3 +100,31 @@ def test_requests_that_no_twin_can_meet():
         like([told(10, classes=12)] * 2)
     with pytest.raises(BadRequest, match="sketches of regression"):
         like([Sketch(1, "regression", 1, [10], 50)] * 2)
+
+
+def test_three_sites_sketch_their_files_and_the_answer_says_that_it_simulated(tmp_path, monkeypatch, capsys):
+    """The whole path as it is typed: `advise FILE --sketch` at every site, then `advise digits --from-sketches …`."""
+    plain = [Candidate(name, "plain", None, (), "a control", "untested") for name in ("fedavg", "fedavg-uniform")]
+    monkeypatch.setattr(start, "shortlist", lambda *_: Shortlist(tuple(plain), ()))
+    paths, sizes = [], []
+    for number, name in enumerate(("oslo", "bergen", "tromso")):
+        federation = site(3, partition="dirichlet(0.5)")
+        x, y = federation.train(number)
+        arrays = {"x": x.numpy(), "y": y.numpy(), "x_test": x.numpy(), "y_test": y.numpy()}
+        np.savez(tmp_path / f"{name}.npz", **arrays, classes=np.array(list("0123456789")))
+        paths.append(str(tmp_path / f"{name}.json"))
+        assert command(["advise", str(tmp_path / f"{name}.npz"), "--sketch", paths[-1], "--no-wrong-labels"]) == 0
+        said = json.loads((tmp_path / f"{name}.json").read_text())
+        sizes.append(said["samples"])
+        assert (said["name"], said["wrong_labels"], sum(said["label_counts"])) == (name, None, len(y))
+    capsys.readouterr()
+    sketches = [word for path in paths for word in ("--from-sketches", path)]
+    asked = ["advise", "digits", *sketches, "--rounds", "2", "--epochs", "1"]
+    assert command([*asked, "--budget", "60r", "--json", "--quiet", "--out", str(tmp_path / "race")]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert "This is a simulation on digits, not on the sites' data: 3 clients with their sizes" in answer["text"]
+    clients = next(one for one in answer["diagnosis"]["findings"] if one["name"] == "clients")
+    # A fifth of every client is held out for validation.
+    assert clients["details"]["total"] == pytest.approx(0.8 * sum(sizes), abs=3)
+    assert answer["recommended"]["method"] in ("fedavg", "fedavg-uniform")
+    assert "--data digits" in answer["recommended"]["command"]

@@ -22,12 +22,13 @@ def test_the_page_is_rendered_from_the_results(render):
     assert render.page() == render.PAGE.read_text()
 
 
-def test_every_federation_was_searched_exhaustively(render):
-    found = render.lines("advisor")
+@pytest.mark.parametrize(("name", "least"), [("advisor", 12), ("advisor-blind", 4)])
+def test_every_federation_was_searched_exhaustively(render, name, least):
+    found = render.lines(name)
     by_federation = {
-        name: [line for line in found if line["federation"] == name] for name in {f["federation"] for f in found}
+        one: [line for line in found if line["federation"] == one] for one in {f["federation"] for f in found}
     }
-    assert len(by_federation) == len(render.lines("advisor-answers")) >= 12
+    assert len(by_federation) == len(render.lines(f"{name}-answers")) >= least
     for own in by_federation.values():
         points = {(line["method"], line["lr"]) for line in own}
         assert len({method for method, _ in points}) >= 15
@@ -37,7 +38,7 @@ def test_every_federation_was_searched_exhaustively(render):
 
 def test_an_answer_is_what_its_own_numbers_say(render):
     """Regret by hand; a method is recommended only where its interval is on the right side; alike data get plain averaging."""
-    for line in render.lines("advisor-answers"):
+    for line in [*render.lines("advisor-answers"), *render.lines("advisor-blind-answers")]:
         estimate, low, high = line["difference"]
         better = high < 0 if line["headline"] == "rmse" else low > 0
         assert low <= estimate <= high

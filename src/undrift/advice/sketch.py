@@ -134,7 +134,8 @@ def read_sketches(paths: Sequence[str | Path]) -> list[Sketch]:
         if (one.task, one.classes) != (found[0].task, found[0].classes):
             raise BadRequest(
                 f"{path} is of {one.task} with {one.classes} classes, {paths[0]} of {found[0].task} with "
-                f"{found[0].classes}; sketch the same task everywhere"
+                f"{found[0].classes}; sketch the same task everywhere, and name all classes in `classes` of every site's .npz: a "
+                "site may have no sample of the last ones"
             )
     return found
 

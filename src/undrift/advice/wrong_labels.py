@@ -9,8 +9,8 @@ The neighbours' odd and even halves are independent of each other. If they do no
 not know the classes of these data, and nothing is reported.
 
 If everybody who holds a class has wrong labels only, nobody calls these samples by their name: samples that look alike have no
-label in common. What share of them is wrong cannot be known. Where whole clients are like that and hold more than a few of
-all samples, no share is reported, but the clients are.
+label in common, so most of them are wrong. Where a client is like that and the sure samples say that most of it is right, the two
+contradict each other. If such clients hold more than a few of all samples, no share is reported, but the clients are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def wrong_labels(near: Neighbours, labels: np.ndarray, client: np.ndarray, class
     known, disagrees = float((odd == even)[surest(said, surety, SURE[-1])].mean()), said != labels
     answers = [shares(disagrees, surest(said, surety, share), client) for share in SURE]
     share, by_client = min(answers, key=lambda answer: answer[0])
-    unknown = without_common_label(surety, client)
+    unknown = tuple(one for one in without_common_label(surety, client) if by_client[one] < 1 - COMMON)
     if known < KNOWN or np.isin(client, unknown).mean() <= UNKNOWN:
         unknown = ()
     return WrongLabels(share if known >= KNOWN and not unknown else None, by_client, known, ~disagrees, unknown)
