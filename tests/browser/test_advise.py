@@ -33,7 +33,7 @@ def race(tmp_path_factory):
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, False), (390, True)])
 def test_the_page_is_drawn_and_fits(chrome, race, width, phone, colours):
-    """A narrow window of a desktop is not a phone: its figures were wider than the screen until they were drawn again."""
+    """A narrow window of a desktop is not a phone."""
     chrome.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
     chrome.ask("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=phone)
     try:
@@ -46,6 +46,19 @@ def test_the_page_is_drawn_and_fits(chrome, race, width, phone, colours):
     finally:
         chrome.ask("Emulation.clearDeviceMetricsOverride")
         chrome.ask("Emulation.setEmulatedMedia", features=[])
+
+
+def test_figures_follow_a_window_that_gets_narrower(chrome, race):
+    narrow = {"height": 844, "deviceScaleFactor": 1, "mobile": False}
+    chrome.ask("Emulation.setDeviceMetricsOverride", width=1280, **narrow)
+    try:
+        chrome.open(race / "index.html")
+        assert chrome.until(DRAWN)
+        chrome.ask("Emulation.setDeviceMetricsOverride", width=390, **narrow)
+        assert chrome.until(f"innerWidth == 390 && {FITS}", 5)
+        assert chrome.value("document.documentElement.scrollWidth") <= 390
+    finally:
+        chrome.ask("Emulation.clearDeviceMetricsOverride")
 
 
 def test_the_page_shows_the_answer_and_its_numbers(chrome, race):
