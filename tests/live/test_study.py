@@ -10,7 +10,7 @@ import pytest
 
 from undrift.live.index import Index
 from undrift.live.runs_view import first_choice, long_name
-from undrift.live.study_view import all_seeds, claim_figures
+from undrift.live.study_view import about, all_seeds, claim_figures
 from undrift.papers import papers
 
 spec = importlib.util.spec_from_file_location("made", Path(__file__).with_name("made.py"))
@@ -79,3 +79,11 @@ def test_the_interval_of_a_claim_shrinks_as_seeds_are_added():
     assert list(line.error_y.array) == pytest.approx([12.7062, 4.30265 / 3**0.5], rel=1e-5)
     assert list(line.error_y.arrayminus) == pytest.approx(list(line.error_y.array))
     assert claim_figures(preset, rows[:2]) == []
+
+
+def test_a_comparison_without_a_run_says_so(index):
+    study = index.roots[""] / "begun"
+    study.mkdir()
+    (study / "compare.toml").write_text('seeds = [[0, 0]]\n[[methods]]\nmethod = "fedavg"\n')
+    index.poll()
+    assert about(index.studies["begun"]).startswith("… starting: no run has started yet.")

@@ -69,7 +69,8 @@ def about(study: Study) -> str:
     done = sum(row.state == "finished" for row in study.runs)
     left = [row.left for row in study.runs if row.left is not None]
     state = study_state(study)
-    sentence = f"{STATES[state]} {state}: {done} of {len(study.runs)} runs that were started are finished"
+    counted = f"{done} of {len(study.runs)} runs that were started are finished"
+    sentence = f"{STATES[state]} {state}: {counted if study.runs else 'no run has started yet'}"
     more = f", {len(left)} go on" if left else ""
     again = (
         f"`undrift advise --resume {study.path}`"
