@@ -1,10 +1,14 @@
-"""What `undrift watch` costs, and how soon a page shows a round: `python benchmarks/watch.py` (needs chromium and the extra `live`).
+"""What `undrift watch` costs, and how soon a page shows a round (needs chromium and the extra `live`). Writes
+benchmarks/watch.json and the table in docs/watch.md.
+
+    python benchmarks/watch.py [--only delay]         # measures, keeps, renders
+    python benchmarks/watch.py --render               # writes the table again from the kept results
 
 delay         from the commit of a round to its number on the open page of a comparison of four methods
 first paint   of the page of 200 runs, by the browser's own clock
 memory, load  of the server with 20 runs, four of which end a round every second, and the page of all runs open
 slowed        a real run that is watched over the same run alone, in pairs: processor time and wall time, with the interval of
-              the median (`benchmarks/before_after.py`)
+              the median (`benchmarks/before_after.py`). Both are runs of one process, so that imports are not counted
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import json
 import os
-import resource
+import random
 import signal
 import statistics
 import subprocess
@@ -25,10 +30,24 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core import system
-from undrift.store.record import Record, rows_of
+from undrift.store.record import Record
 
-TESTS = Path(__file__).parents[1] / "tests"
-UNDRIFT = [sys.executable, "-c", "from undrift.cli import main; main()"]
+HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
+RESULTS, PAGE = HERE / "watch.json", HERE.parent / "docs" / "watch.md"
+BEGIN, END = "<!-- costs: begin -->", "<!-- costs: end -->"
+ROUNDS_OF_RUNS = 24  # each has a run alone and two that are watched
+# The process of the runs: it reads a folder, runs there, and answers with (processor seconds, wall seconds).
+RUNS = """
+import json, sys, time
+import torch
+import undrift as ud
+torch.set_num_threads(1)
+for line in sys.stdin:
+    wall, processor = time.perf_counter(), time.process_time()
+    ud.run("fedavg", out=line.strip(), rounds=60, clients=20, model="mlp(100)", engine="inline")
+    print(json.dumps([time.process_time() - processor, time.perf_counter() - wall]), flush=True)
+"""
 
 
 def loaded(name: str, path: Path) -> Any:
@@ -43,7 +62,7 @@ def loaded(name: str, path: Path) -> Any:
 
 made, servers = loaded("made", TESTS / "live" / "made.py"), loaded("servers", TESTS / "live" / "test_server.py")
 browser = loaded("browser", TESTS / "browser" / "conftest.py")
-pairs_of = loaded("before_after", Path(__file__).with_name("before_after.py"))
+pairs_of = loaded("before_after", HERE / "before_after.py")
 
 
 @contextlib.contextmanager
@@ -66,7 +85,7 @@ def going(run: Path) -> Record:
     return Record(run / "run.sqlite")
 
 
-def delays(folder: Path, rounds: int = 20) -> list[float]:
+def delay(folder: Path, rounds: int = 20) -> dict[str, float]:
     """Seconds from a commit to the page, of rounds of four runs in turn."""
     study, records = folder / "four", []
     for number, method in enumerate(("fedavg", "fedprox", "scaffold", "fliu")):
@@ -74,7 +93,7 @@ def delays(folder: Path, rounds: int = 20) -> list[float]:
         records.append((run, going(run)))
     methods = "".join(f'[[methods]]\nmethod = "{method}"\n' for method in ("fedavg", "fedprox", "scaffold", "fliu"))
     (study / "compare.toml").write_text(f"seeds = [[0, 0]]\n{methods}")
-    found = []
+    found, moments = [], random.Random(0)
     with opened(folder, "/study?id=four") as (chrome, _):
         time.sleep(3)
         for round in range(5, 5 + rounds):
@@ -86,13 +105,13 @@ def delays(folder: Path, rounds: int = 20) -> list[float]:
             )
             assert chrome.until(shown, 20)
             found.append(time.monotonic() - committed)
-            time.sleep(0.37)  # at another moment of the server's clock
+            time.sleep(moments.uniform(0.3, 1.3))  # at another moment of the server's clock
     for _, record in records:
         record.close()
-    return found
+    return {"median": statistics.median(found), "longest": max(found), "rounds": rounds}
 
 
-def first_paint(folder: Path) -> float:
+def paint(folder: Path) -> dict[str, float]:
     for number in range(200):
         made.made_run(folder / f"run-{number:03d}", ("fedavg", "fliu", "scaffold")[number % 3], rounds=50, done=50)
     with opened(folder, "/") as (chrome, _):
@@ -101,11 +120,11 @@ def first_paint(folder: Path) -> float:
             chrome.ask("Page.reload")
             time.sleep(2)
             times.append(chrome.value("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000)
-    return statistics.median(times)
+    return {"median": statistics.median(times), "longest": max(times)}
 
 
-def cost(folder: Path, seconds: float = 40.0) -> tuple[float, float]:
-    """(megabytes, share of a core) of the server."""
+def cost(folder: Path, seconds: float = 40.0) -> dict[str, float]:
+    """Megabytes and share of a core of the server."""
     records = []
     for number in range(20):
         run = made.made_run(
@@ -124,7 +143,7 @@ def cost(folder: Path, seconds: float = 40.0) -> tuple[float, float]:
         memory = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     for record in records:
         record.close()
-    return int(memory.split()[1]) / 1024, share
+    return {"megabytes": int(memory.split()[1]) / 1024, "share": share}
 
 
 def cpu(pid: int) -> float:
@@ -132,59 +151,106 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def slowed(folder: Path, pairs: int) -> dict[str, list[float]]:
-    """A run whose page is open over the same run alone, of pairs one after the other: the processor's seconds of the whole
-    run, and the wall seconds of its rounds. The server is halted while the other one runs. What it takes itself is in `cost`."""
-    options = ["run", "--rounds", "60", "--clients", "20", "--model", "mlp(100)", "--engine", "inline", "--quiet"]
-
-    def run(place: Path) -> dict[str, float]:
-        before = processor_time()
-        subprocess.run([*UNDRIFT, *options, "--out", str(place)], check=True)
-        rounds = float(rows_of(place, "SELECT SUM(seconds) FROM rounds WHERE round >= 5")[0][0])
-        return {"processor": processor_time() - before, "wall": rounds}
-
-    ratios: dict[str, list[float]] = {"processor": [], "wall": []}
+def slowed(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """A run that is watched over the same run alone, one after the other: processor and wall seconds. The page is sent to a
+    reader that draws nothing, or drawn by a browser on the same two cores. For the run alone the server is halted."""
     made.made_run(folder / "watched" / "first", done=3)
-    with opened(folder / "watched", "/") as (_, server):
-        for number in range(pairs):
+    runs = subprocess.Popen([sys.executable, "-c", RUNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(place: Path) -> list[float]:
+        assert runs.stdin is not None
+        assert runs.stdout is not None
+        print(place, file=runs.stdin, flush=True)
+        return list(json.loads(runs.stdout.readline()))
+
+    ratios: dict[str, dict[str, list[float]]] = {how: {"processor": [], "wall": []} for how in ("sent", "drawn")}
+    ways = ["alone", *ratios]
+    with runs, opened(folder / "watched", "/") as (chrome, server):
+        page = f"http://127.0.0.1:{server.port}/"
+        run(folder / "first")
+        for number in range(ROUNDS_OF_RUNS):
             found = {}
-            for name in ("watched", "alone") if number % 2 else ("alone", "watched"):
-                server.process.send_signal(signal.SIGCONT if name == "watched" else signal.SIGSTOP)
-                found[name] = run(folder / name / f"run-{number}")
-            for clock in ratios:
-                ratios[clock].append(found["watched"][clock] / found["alone"][clock])
+            for name in ways[number % 3 :] + ways[: number % 3]:
+                server.process.send_signal(signal.SIGCONT)
+                chrome.open(page if name == "drawn" else "about:blank")
+                with stream(server.port) if name == "sent" else contextlib.nullcontext():
+                    time.sleep(0.5)
+                    server.process.send_signal(signal.SIGSTOP if name == "alone" else signal.SIGCONT)
+                    found[name] = run(folder / ("alone" if name == "alone" else "watched") / f"{name}-{number}")
+            for name, by_clock in ratios.items():
+                for clock, watched, alone in zip(by_clock, found[name], found["alone"]):
+                    by_clock[clock].append(round(watched / alone, 4))
         server.process.send_signal(signal.SIGCONT)
+        chrome.open(page)
+        shown = f"document.querySelectorAll('#table tbody tr').length == {2 * ROUNDS_OF_RUNS + 1}"
+        assert chrome.until(shown), "the runs were not watched"
     return ratios
 
 
-def processor_time() -> float:
-    """Of the processes that have ended: the runs. The server and the browser go on."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def page_and_server(folder: Path) -> None:
-    found = delays(folder / "a")
-    print(
-        f"delay: median {statistics.median(found):.2f} s, longest {max(found):.2f} s, {len(found)} rounds of 4 methods"
+@contextlib.contextmanager
+def stream(port: int) -> Iterator[None]:
+    """The events of the page of all runs, read and thrown away by a process that does nothing else."""
+    program = (
+        f"import urllib.request\nfor line in urllib.request.urlopen('http://127.0.0.1:{port}/events?page=runs'): pass"
     )
-    print(f"first paint, 200 runs: {first_paint(folder / 'b'):.2f} s")
-    memory, share = cost(folder / "c")
-    print(f"server, 20 runs, 4 going on: {memory:.0f} MB, {100 * share:.1f} % of a core")
+    reader = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        reader.kill()
+        reader.wait()
+
+
+MEASURED = {"delay": delay, "paint": paint, "cost": cost, "slowed": slowed}
+
+
+def table(kept: dict[str, Any]) -> str:
+    """The kept results beside their limits."""
+    delayed, painted, server, ratios = (kept[name] for name in MEASURED)
+    longest = f"longest of {delayed['found']['rounds']}: {delayed['found']['longest']:.2f} s"
+    said = {"sent": "the page is sent and not drawn", "drawn": "a browser on the same two cores draws it"}
+    slower = [
+        (f"a watched run over one alone, {clock} time: {said[how]}", "1", pairs_of.ratio_text(pairs_of.summary(values)), ratios)
+        for how, by_clock in ratios["found"].items() for clock, values in by_clock.items()
+    ]  # fmt: skip
+    rows = [
+        ("from a round's commit to the open page of four methods", "under 2 s",
+         f"median {delayed['found']['median']:.2f} s, {longest}", delayed),
+        ("first paint, 200 runs", "under 2 s", f"median {painted['found']['median']:.2f} s", painted),
+        ("memory, 20 runs of which four end a round every second", "under 100 MB",
+         f"{server['found']['megabytes']:.0f} MB", server),
+        ("load of the same", "under 2 % of a core", f"{100 * server['found']['share']:.1f} %", server),
+        *slower,
+    ]  # fmt: skip
+    head = "| what | wanted | measured | day, load of the machine |\n|---|---|---|---|"
+    return "\n".join(
+        [head, *(f"| {what} | {limit} | {text} | {one['day']}, {one['load']:.0f} |" for what, limit, text, one in rows)]
+    )
+
+
+def render(kept: dict[str, Any]) -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(kept)}\n{END}{rest.partition(END)[2]}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=12, help="pairs of runs, watched and not")
-    parser.add_argument("--only", choices=("slowed",), help="only this")
+    parser.add_argument("--only", choices=tuple(MEASURED), help="only this")
+    parser.add_argument("--render", action="store_true", help="write the table from the kept results")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if given.only is None:
-            page_and_server(folder)
-        for clock, ratios in slowed(folder / "d", given.pairs).items():
-            shown = pairs_of.ratio_text(pairs_of.summary(ratios))
-            print(f"a watched run over one that is not, {clock} time: {shown}, {len(ratios)} pairs")
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in () if given.render else (given.only,) if given.only else MEASURED:
+        with tempfile.TemporaryDirectory() as place:
+            load = os.getloadavg()[0]
+            kept[name] = {
+                "found": MEASURED[name](Path(place)),
+                "day": time.strftime("%Y-%m-%d"),
+                "load": round(load, 1),
+            }
+        print(f"{name}: {json.dumps(kept[name])}", flush=True)
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    if set(MEASURED) <= set(kept):
+        render(kept)
 
 
 if __name__ == "__main__":
