@@ -43,6 +43,7 @@ STRANGE = [
     # numbers that no run can use
     (("run", "--validation", "1e-320"), ["validation", "1e-320", "at least"]),
     (("run", "--validation", "0.0001"), ["validation", "no sample", "0.0001"]),
+    (("run", "--partition", "resample(1)", "--validation", "0.5"), ["validation=0.5", "the largest has 1", "more samples"]),
     (("run", "--memory", "1e308"), ["--memory", "1e+308", "at most 1e+06"]),
     (("run", "--model", "mlp(1000000000)"), ["mlp(1000000000)", "GB", "smaller"]),
     (("run", "--model", "mlp(99999999999999999999)"), ["mlp", "cannot be built"]),

@@ -103,3 +103,9 @@ def test_no_pointer_to_a_document_that_is_not_here():
                     if POINTERS.search(line):
                         wrong.append(f"{path.relative_to(REPO)}:{number}: {line.strip()[:100]}")
     assert wrong == []
+
+
+def test_placeholders_of_queries_have_no_numbers():
+    """Python 3.12 deprecates numbered ones with a sequence of values, and 3.14 refuses them."""
+    numbered = re.compile(r"(=|<|>|,|\(|ORDER BY) ?\?\d")
+    assert [str(path) for path in HOME.rglob("*.py") if numbered.search(path.read_text())] == []

@@ -127,9 +127,9 @@ def client_stage(record: Record, stage: str, thresholds: Sequence[float]) -> dic
     """A client stage at its last evaluated round, over the clients evaluated there: `acc_…` is the headline's."""
     headline = headline_of(record.all)
     rows = record.all(
-        "SELECT client, data, value FROM metrics WHERE stage=?1 AND metric=?2 AND round="
-        "(SELECT MAX(round) FROM metrics WHERE stage=?1)",
-        (stage, headline.name),
+        "SELECT client, data, value FROM metrics WHERE stage=? AND metric=? AND round="
+        "(SELECT MAX(round) FROM metrics WHERE stage=?)",
+        (stage, headline.name, stage),
     )
     if not rows:
         return None
@@ -157,9 +157,9 @@ def unseen(record: Record) -> dict[str, Any] | None:
     stages, headline = {}, headline_of(record.all)
     for stage in ("G", "L2"):
         rows = record.all(
-            "SELECT value FROM metrics WHERE stage=?1 AND data='unseen' AND metric=?2 AND round="
-            "(SELECT MAX(round) FROM metrics WHERE stage=?1 AND data='unseen')",
-            (stage, headline.name),
+            "SELECT value FROM metrics WHERE stage=? AND data='unseen' AND metric=? AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage=? AND data='unseen')",
+            (stage, headline.name, stage),
         )
         if rows:
             stages[stage] = {**spread([value for (value,) in rows], headline.lower), "clients": len(rows)}

@@ -49,9 +49,9 @@ def check_given(data: Any, partition: Any, clients: Any, seed: Any, shares: dict
 
 def no_validation(share: float, largest: int) -> BadRequest:
     """The error for a share of validation data that is less than one sample of the largest client."""
+    fix = f"use at least {max(0.01, 1 / largest):.2g}" if largest > 1 else "give the clients more samples"
     return BadRequest(
-        f"validation={share!r} holds out no sample of any client, and the largest has {largest}; use at least "
-        f"{max(0.01, 1 / max(1, largest)):.2g}, or none"
+        f"validation={share!r} holds out no sample of any client, and the largest has {largest}; {fix}, or use none"
     )
 
 

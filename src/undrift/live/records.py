@@ -50,9 +50,9 @@ class HeadlineAt:
 
     def last(self, query: Query) -> float | None:
         rows = query(
-            "SELECT AVG(value) FROM metrics WHERE stage=?1 AND data=?2 AND metric=?3 AND round=(SELECT MAX(round) FROM "
-            "metrics WHERE stage=?1 AND data=?2 AND metric=?3)",
-            (self.stage, self.data, self.metric),
+            "SELECT AVG(value) FROM metrics WHERE stage=? AND data=? AND metric=? AND round=(SELECT MAX(round) FROM "
+            "metrics WHERE stage=? AND data=? AND metric=?)",
+            (self.stage, self.data, self.metric) * 2,
         )
         return None if rows[0][0] is None else float(rows[0][0])
 

@@ -280,8 +280,8 @@ def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
     fig = figure(f"L1 {headline.title}(L) per client, sorted", "clients, worst first", f"{headline.name} on own slice")
     for name, query in runs:
         rows = query(
-            "SELECT value FROM metrics WHERE stage='L1' AND data='own' AND metric=?1 AND round="
-            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY ?2 * value",
+            "SELECT value FROM metrics WHERE stage='L1' AND data='own' AND metric=? AND round="
+            "(SELECT MAX(round) FROM metrics WHERE stage='L1' AND data='own') ORDER BY ? * value",
             (headline.name, headline.sign),
         )
         x, y = list(range(1, len(rows) + 1)), [value for (value,) in rows]

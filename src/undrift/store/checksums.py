@@ -20,7 +20,8 @@ ROUND_TABLES = ("rounds", "metrics", "notes", "events", "times")  # of each, a r
 WHOLE_TABLES = ("files", "texts")  # small ones that change as a whole
 WHOLE = -1  # in place of a round
 ADD = (
-    "INSERT INTO checksums VALUES (?1, ?2, ?3, ?4) ON CONFLICT (round, name) DO UPDATE SET rows = rows + ?3, crc32 = ?4"
+    "INSERT INTO checksums VALUES (?,?,?,?) ON CONFLICT (round, name) DO UPDATE SET "
+    "rows = rows + excluded.rows, crc32 = excluded.crc32"
 )
 Row = tuple[Any, ...]
 

@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,14 @@ class Record:
         self.lock = threading.RLock()  # two threads commit: one the rounds, one the checkpoints
         if path is not None and read_only:
             self.db = read_only_connection(path)
-            return
-        self.db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        else:
+            self.db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        weakref.finalize(self, self.db.close)  # a result without a folder reads its record until it is gone
+        if path is None or not read_only:
+            self._create()
+
+    def _create(self) -> None:
+        """Make the tables of a new record, and the checksums of one that an older version wrote."""
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=NORMAL")
         has_checksums = checksums.has_table(self.db, "checksums")

@@ -142,10 +142,10 @@ class RunStore:
             db.execute("DELETE FROM files WHERE round < ? AND path LIKE 'checkpoints/0%'", (oldest,))
             checksums.seal(db, "files")
             db.execute(
-                "DELETE FROM states WHERE checkpoint < ?1 AND EXISTS (SELECT 1 FROM states AS newer WHERE "
+                "DELETE FROM states WHERE checkpoint < ? AND EXISTS (SELECT 1 FROM states AS newer WHERE "
                 "newer.kind = states.kind AND newer.client = states.client AND newer.checkpoint > states.checkpoint "
-                "AND newer.checkpoint <= ?1)",
-                (oldest,),
+                "AND newer.checkpoint <= ?)",
+                (oldest, oldest),
             )
         reached("checkpoint named")
         self._collect()
