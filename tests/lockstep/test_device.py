@@ -34,7 +34,7 @@ def federation():
 @pytest.fixture
 def device(monkeypatch):
     """Call it, and from then on stacks take the processor for a device."""
-    return lambda: monkeypatch.setattr(Stack, "defers", lambda self: not self.hooked)
+    return lambda: monkeypatch.setattr(Stack, "on_device", lambda self: True)
 
 
 OWN = {"loss": None, "momentum": 0.9, "weight_decay": 1e-3, "batch": 8, "epochs": 3, "evaluate_every": 1}

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from undrift.core.determinism import one_thread
 from undrift.core.vector import Flat
 from undrift.round.lockstep.dense import dense_network, logits_gradient, losses
-from undrift.round.lockstep.network import Products, Unstackable, aligned_rows, leaves_of, rounded
+from undrift.round.lockstep.linear import rounded
+from undrift.round.lockstep.network import Products, Unstackable, aligned_rows, leaves_of
 
 CLIENTS = 9
 WIDTHS = (2, 3, 4, 5, 7, 8, 13, 17, 20, 33, 50, 64, 100, 127)
@@ -39,21 +40,23 @@ def test_bits_do_not_depend_on_place_or_company(seed):
     classes = flat(x[0]).size(1)
     y = torch.randint(0, classes, (CLIENTS, rows))
     share = (torch.arange(rows) < batch).float().div(batch).expand(CLIENTS, -1)
-    stacked, dense = Products(flat), dense_network(flat)
+    stacked, dense = Products(flat, batch), dense_network(flat, batch)
 
     def computed(some: slice) -> list[torch.Tensor]:
-        mine, labels, weights = P[some].clone(), y[some].reshape(-1), share[some].reshape(-1)
+        mine, labels, weights = P[some].clone(), y[some], share[some]
         leaves = leaves_of(flat.layout, mine, len(mine))
         logits = stacked(leaves, x[some].clone())
-        loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none")
+        loss = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
         grads = torch.autograd.grad(loss, leaves, weights)
         if dense is not None:  # written out: the bits of autograd
             with torch.no_grad():
                 again = dense.forward(leaves, x[some].clone())
-                g = logits_gradient(losses(again.flatten(0, 1), labels)[0], labels, weights)
-                assert torch.equal(again, logits)
-                assert all(torch.equal(*two) for two in zip(dense.backward(leaves, g.view_as(again)), grads))
-        return [logits.detach(), loss.detach().view(len(mine), -1), *grads]
+                found, per_sample = losses(again, labels)
+                assert torch.equal(again.transpose(1, 2), logits)
+                assert torch.equal(per_sample, loss)
+                g = logits_gradient(found, labels, weights)
+                assert all(torch.equal(*two) for two in zip(dense.backward(leaves, g), grads))
+        return [logits.detach(), loss.detach(), *grads]
 
     with one_thread():
         together = computed(slice(0, CLIENTS))

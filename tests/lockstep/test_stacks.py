@@ -18,7 +18,7 @@ from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.methods.naming import method
 from undrift.round.client import serve
-from undrift.round.lockstep import decide, network
+from undrift.round.lockstep import decide, linear, network
 from undrift.round.lockstep.serve import groups
 from undrift.round.orders import Order
 from undrift.testing import QUICK, run_parts, tiny
@@ -69,7 +69,7 @@ def test_rows_are_filled_up_until_every_client_is_aligned_alike():
         flat = Flat(nn.Sequential(*layers), torch.zeros(2, widths[0]))
         rows = network.aligned_rows(flat, torch.zeros(2, widths[0]), batch)
         assert rows >= batch
-        assert all(rows * width % network.ALIGN == 0 for width in widths)
+        assert all(rows * width % linear.ALIGN == 0 for width in widths)
     assert rows == 32  # nothing is filled up where nothing has to be
 
 

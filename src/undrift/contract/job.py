@@ -32,6 +32,7 @@ class ClientRuntime(Protocol):
     def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
     def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
     def train(self, client: int) -> tuple[Any, Any]: ...
+    def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None: ...
     def own_test(self, client: int) -> tuple[Any, Any]: ...
     def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
@@ -104,8 +105,13 @@ class ClientData:
     def __init__(self, runtime: ClientRuntime, round: int, client: int, integers: Integers) -> None:
         self.runtime, self.round, self.client, self.integers = runtime, round, client, integers
         self.plan: Plan = runtime.plan
-        self.x, self.y = runtime.train(client)
-        self.held_x, self.held_y = self.x[:0], self.y[:0]
+        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None  # (samples of all clients, this client's rows)
+        self._x: Any = None
+        if (found := runtime.train_rows(client)) is not None:
+            self.kept, self.y = found[:2], found[2]
+        else:
+            self._x, self.y = runtime.train(client)
+        self.held_x, self.held_y = (self._x if self.kept is None else self.kept[0])[:0], self.y[:0]
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
         self.samples_scored = 0  # samples that passed through a network to be scored
         self.samples_trained = 0  # samples trained on, those of twins included
@@ -113,11 +119,19 @@ class ClientData:
         self._scored: dict[str, Scored] = {}
         self._used = 0
 
+    @property
+    def x(self) -> Any:
+        """The client's samples. They are copied when somebody looks at them: a stack reads its batches in place."""
+        if self._x is None:
+            assert self.kept is not None
+            self._x = self.kept[0][self.kept[1]]
+        return self._x
+
     def hold_out(self, positions: torch.Tensor) -> None:
         keep = torch.ones(len(self.y), dtype=torch.bool)
         keep[positions] = False
         self.held_x, self.held_y = self.x[~keep], self.y[~keep]
-        self.x, self.y = self.x[keep], self.y[keep]
+        self._x, self.y, self.kept = self.x[keep], self.y[keep], None
 
     def rows(self, on: str) -> tuple[Any, Any]:
         """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""

@@ -81,6 +81,13 @@ class Runtime:
         x, y = self.federation.train(client)
         return x.to(self.model.device), y.to(self.model.device)
 
+    def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None:
+        """(the samples of all clients, a client's rows of them, its targets), where samples can be read in place."""
+        federation = self.federation
+        if not isinstance(federation.x, torch.Tensor) or federation.lazy_clients is not None or self.model.device.type != "cpu":
+            return None
+        return federation.x, *federation.train_rows(client)
+
     def own_test(self, client: int) -> tuple[Any, Any]:
         """A client's own test samples and their labels."""
         x, y = self.federation.own_test(client)

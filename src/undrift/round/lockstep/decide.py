@@ -15,7 +15,8 @@ from undrift.core.errors import BadRequest
 from undrift.core.vector import Flat
 from undrift.core.words import shown
 from undrift.round.lockstep.dense import dense_network
-from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, rounded, stacked_network
+from undrift.round.lockstep.linear import rounded
+from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, stacked_network
 
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
 MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
@@ -131,15 +132,15 @@ class Lockstep:
 
     def __init__(self, plan: Plan, flat: Flat, x: torch.Tensor) -> None:
         sample = sample_of(x).to(flat.device)
-        self.network = stacked_network(flat, sample)
-        self.dense = dense_network(flat)
+        self.network = stacked_network(flat, sample, plan.batch)
+        self.dense = dense_network(flat, plan.batch)
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
         self.plan, self.sample = plan, sample[0].numel()
         self.alike = alike(plan, flat, sample)
 
     def bytes_of(self, samples: int) -> int:
-        """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, and one
-        batch on its way through the network."""
+        """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, their labels
+        and weights, and one batch on its way through the network."""
         vectors = 6 * 4 * rounded(self.plan.layout.nP)
         steps = self.plan.epochs * -(-samples // self.plan.batch)
-        return vectors + 4 * samples * self.sample + 8 * steps * self.rows + 3 * 4 * self.rows * self.sample
+        return vectors + 4 * samples * self.sample + 20 * steps * self.rows + 3 * 4 * self.rows * self.sample

@@ -1,7 +1,9 @@
-"""Counting without waiting: on a device, reading a loss would stop the queue of kernels at every step."""
+"""Counting after the last step: where no hook looks at a loss, the losses of a stack are read once. On a device, reading one
+at every step would stop the queue of kernels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,32 +13,42 @@ from undrift.round.lockstep.lane import Lane
 
 
 class Deferred:
-    """The losses of a stack stay on the device until its last step. Which steps count is decided there, by the rule of
-    `TrainingStats`: a loss that is not finite is skipped, and a client that skipped too many gives up."""
+    """The losses of a stack. Which steps count is decided by the rule of `TrainingStats`: a loss that is not finite is
+    skipped, and a client that skipped too many gives up."""
 
-    def __init__(self, clients: int, device: torch.device) -> None:
+    def __init__(self, clients: int, device: torch.device, sees: bool) -> None:
+        """`sees`: one number may be read at every step, to save what is only needed where a loss is not finite."""
         self.skipped = torch.zeros(clients, dtype=torch.int64, device=device)
+        self.sees = sees
         self.losses: list[torch.Tensor] = []  # by step, of the clients that were left
 
-    def usable(self, values: torch.Tensor) -> torch.Tensor:
-        """Which clients of the front of the stack take this step."""
+    def usable(self, values: torch.Tensor) -> torch.Tensor | None:
+        """Which clients of the front of the stack take this step; None: all."""
+        self.losses.append(values)
+        if self.sees and math.isfinite(values.sum().item()):
+            return None
+        self.sees = False
         skipped, finite = self.skipped[: len(values)], torch.isfinite(values)
         training = skipped < PATIENCE
         skipped += training & ~finite
-        self.losses.append(values)
         return training & finite
 
     def settle(self, lanes: Sequence[Lane]) -> None:
         """Every client's statistics, as if each loss had been read at its step: one transfer for the whole stack."""
         if not self.losses:
             return
-        values = iter(torch.cat(self.losses).tolist())
-        for step, losses in enumerate(self.losses):
-            for lane, value in zip(lanes, [next(values) for _ in range(len(losses))]):
+        values = torch.cat(self.losses).tolist()
+        starts = [0]
+        for losses in self.losses:
+            starts.append(starts[-1] + len(losses))
+        for place, lane in enumerate(lanes):
+            stats, mean_weight, proximal = lane.stats, lane.mean_weight, lane.proximal
+            for step in range(lane.steps):
                 if step in lane.new_epochs and step:
-                    lane.stats.end_epoch()
-                if not lane.stats.gave_up and lane.stats.usable(value):
-                    lane.stats.add(lane.counts[step], value, lane.mean_weight, lane.proximal)
+                    stats.end_epoch()
+                value = values[starts[step] + place]
+                if not stats.gave_up and stats.usable(value):
+                    stats.add(lane.counts[step], value, mean_weight, proximal)
 
 
 def held_back(rows: torch.Tensor, before: torch.Tensor, usable: torch.Tensor) -> None:

@@ -7,31 +7,33 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from undrift.core.vector import Flat
-from undrift.round.lockstep.network import Leaves, chain, weight_gradient
+from undrift.round.lockstep.linear import outputs, weight_gradient
+from undrift.round.lockstep.network import Leaves, chain
 
 Step = tuple[str, int, int | None]  # "linear" with the places of its weight and bias, or "relu", or "flatten"
 
 
 class Dense:
-    """forward, then backward, of one stack of batches."""
+    """forward, then backward, of one stack of batches. Tensors are [clients, outputs, rows] inside. `samples`: the rows of
+    a batch that count, where fewer than all do."""
 
-    def __init__(self, steps: list[Step]) -> None:
-        self.steps = steps
-        self.saved: list[torch.Tensor] = []  # what entered each step
+    def __init__(self, steps: list[Step], samples: int | None = None) -> None:
+        self.steps, self.samples = steps, samples
+        self.saved: list[torch.Tensor] = []  # what entered each step, and what the last one gave
 
     def forward(self, leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
-        self.saved = []
+        """Logits [clients, classes, rows] of x [clients, rows, …]."""
+        h = x.flatten(2).transpose(1, 2)
+        self.saved = [h]
         for kind, weight, bias in self.steps:
-            self.saved.append(x)
             if kind == "linear":
-                W = leaves[weight].transpose(1, 2)
-                x = torch.bmm(x, W) if bias is None else torch.baddbmm(leaves[bias].unsqueeze(1), x, W)
-            else:
-                x = torch.relu(x) if kind == "relu" else x.flatten(2)
-        return x
+                h = outputs(h, leaves[weight], None if bias is None else leaves[bias])
+            elif kind == "relu":
+                h = torch.relu(h)
+            self.saved.append(h)
+        return h
 
     def backward(self, leaves: Leaves, g: torch.Tensor) -> list[torch.Tensor]:
         """Every parameter's gradient, from that of the logits."""
@@ -39,20 +41,19 @@ class Dense:
         first = next(number for number, (kind, _, _) in enumerate(self.steps) if kind == "linear")
         for number in range(len(self.steps) - 1, first - 1, -1):
             kind, weight, bias = self.steps[number]
-            x = self.saved[number]
             if kind == "relu":
-                g = torch.ops.aten.threshold_backward(g, x, 0)
+                g = torch.ops.aten.threshold_backward(g, self.saved[number + 1], 0)
             elif kind == "linear":
-                grads[weight] = weight_gradient(g, x)
+                grads[weight] = weight_gradient(g, self.saved[number], self.samples)
                 if bias is not None:
-                    grads[bias] = g.sum(1)
+                    grads[bias] = g.sum(2)
                 if number > first:
-                    g = torch.bmm(g, leaves[weight])
+                    g = torch.bmm(leaves[weight].transpose(1, 2), g)
         self.saved = []
         return grads
 
 
-def dense_network(flat: Flat) -> Dense | None:
+def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
     """The network in this form; None where it has another layer, a parameter twice or an activation of more axes."""
     places = {id(parameter): place for place, parameter in enumerate(flat.parameters)}
     steps: list[Step] = []
@@ -69,7 +70,13 @@ def dense_network(flat: Flat) -> Dense | None:
         elif type(module) is not nn.Identity:
             return None
     used = [place for kind, *ours in steps if kind == "linear" for place in ours if place is not None]
-    return Dense(steps) if sorted(used) == list(range(len(flat.parameters))) else None
+    return Dense(steps, samples) if sorted(used) == list(range(len(flat.parameters))) else None
+
+
+def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log-probabilities [clients, classes, rows], cross-entropy [clients, rows])."""
+    found = torch.log_softmax(logits, 1)
+    return found, found.gather(1, y.unsqueeze(1)).squeeze(1).neg_()
 
 
 def logits_gradient(log_probabilities: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -77,9 +84,3 @@ def logits_gradient(log_probabilities: torch.Tensor, y: torch.Tensor, weights: t
     chosen = torch.zeros_like(log_probabilities).scatter_(1, y.unsqueeze(1), -weights.unsqueeze(1))
     found: torch.Tensor = torch.ops.aten._log_softmax_backward_data(chosen, log_probabilities, 1, torch.float32)
     return found
-
-
-def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log-probabilities, cross-entropy per sample) of [samples, classes]."""
-    found = torch.log_softmax(logits, 1)
-    return found, F.nll_loss(found, y, reduction="none")

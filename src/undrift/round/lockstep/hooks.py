@@ -21,7 +21,7 @@ def batches(
     """Every client's batch as its hooks know it: its own samples only."""
     features = None
     if stack.features and stack.network.features is not None:
-        features = stack.network.features.flatten(2).unbind()
+        features = stack.network.features.flatten(2).contiguous().unbind()
     parameters = [leaf.unbind() for leaf in stack.leaves] if stack.features else []
     for place, (lane, count, own) in enumerate(zip(lanes, stack.samples, logits.unbind())):
         index = lane.positions[step, :count]
@@ -52,12 +52,12 @@ def losses(
         split = torch.split(per_sample, stack.samples)
         values = [(loss.detach() * row).sum().item() for loss, row in zip(split, rows)]
     else:
-        split = tuple(own[:count] for own, count in zip(per_sample.view(len(lanes), -1).unbind(), stack.samples))
+        split = tuple(own[:count] for own, count in zip(per_sample.unbind(), stack.samples))
     for batch, loss in zip(batches, split):
         batch.loss = loss
     if lanes[0].sample_weights:
         rows, values = weighted(stack, lanes)
-    weights = torch.cat(rows) if changed else filled(rows, stack.share).reshape(-1)
+    weights = torch.cat(rows) if changed else filled(rows, stack.share)
     total = (per_sample * weights).sum()
     for place, (lane, batch) in enumerate(zip(lanes, batches)):
         for hook, job, scratch in lane.loss_terms:

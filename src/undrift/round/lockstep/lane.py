@@ -49,7 +49,7 @@ class Lane:
         self.steps = len(self.positions)
 
     def schedule(self) -> torch.Tensor:
-        """[steps, batch]: the positions of every batch of all epochs, −1 where an incomplete one has no sample."""
+        """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""
         plan, order, size = self.plan, self.work.order, len(self.data.y)
         stream = torch_stream(plan.seed, "order", order.round, order.client)
         pickers, rows = bound(self.work.parts, "epoch_indices"), list[torch.Tensor]()
@@ -64,7 +64,7 @@ class Lane:
             self.counts += [plan.batch] * full + [rest] * (rest > 0)
             self.epochs += [epoch] * (full + (rest > 0))
             if rest:
-                rows.append(torch.full((plan.batch - rest,), -1))
+                rows.append(rows[-1][full * plan.batch].expand(plan.batch - rest))
         return torch.cat(rows).view(-1, plan.batch)[: order.budget]
 
     def begin_step(self, step: int, count: bool = True) -> None:

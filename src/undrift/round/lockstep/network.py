@@ -1,26 +1,21 @@
 """A network for a stack of clients: parameters [clients, …], samples [clients, rows, …], logits [clients, rows, classes].
 
 A chain of known layers runs as batched products. Any other module made of such layers runs through `torch.func.vmap`.
-
-The trap: MKL's products round differently for matrices at differently aligned addresses, and torch's vectorised loops
-handle the last elements of a tensor another way than the others. So the rows of a batch, and the rows of a weight's
-gradient, are filled up until every client's share of every tensor is a multiple of `ALIGN` elements: then each client's
-memory is aligned alike, wherever it lies in the stack, and no client owns a remainder.
+linear.py says how a linear layer rounds alike for every client.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from undrift.core.vector import Flat, Layout
+from undrift.round.lockstep.linear import ALIGN, StackedLinear, rounded
 
-ALIGN = 32  # elements: 128 bytes, two registers of the widest vectors there are
 PLACES = 5  # of a stack, at which a network is tried out
 Leaves = Sequence[torch.Tensor]
 Layer = Callable[[Leaves, torch.Tensor], torch.Tensor]
@@ -36,50 +31,15 @@ class Unstackable(Exception):
     """Why a network cannot be stacked, as a sentence about one of its modules."""
 
 
-def rounded(count: int) -> int:
-    """The next multiple of `ALIGN`."""
-    return -(-count // ALIGN) * ALIGN
-
-
-class StackedLinear(torch.autograd.Function):
-    """x [c, rows, in], W [c, out, in], b [c, out] -> [c, rows, out]. Written out, because autograd would give the
-    gradient of W transposed, and its copy costs more than the product."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, W: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        ctx.save_for_backward(x, W)
-        ctx.biased = b is not None
-        if b is None:
-            return torch.bmm(x, W.transpose(1, 2))
-        return torch.baddbmm(b.unsqueeze(1), x, W.transpose(1, 2))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (g,) = grads
-        x, W = ctx.saved_tensors
-        along_x = torch.bmm(g, W) if ctx.needs_input_grad[0] else None
-        return along_x, weight_gradient(g, x), g.sum(1) if ctx.biased else None
-
-
-def weight_gradient(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """[c, out, in] from g [c, rows, out] and x [c, rows, in]. Outputs without a gradient are added until every client's
-    product is aligned like the others."""
-    out, wide = g.size(2), x.size(2)
-    step = ALIGN // math.gcd(ALIGN, wide)
-    if out % step:
-        g = F.pad(g, (0, -out % step))
-    return torch.bmm(g.transpose(1, 2), x)[:, :out]
-
-
 class Products:
-    """A chain of known layers as batched products."""
+    """A chain of known layers as batched products. `samples`: the rows of a batch that count, where fewer than all do."""
 
     kind = "batched products"
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: Flat, samples: int | None = None) -> None:
         places = {id(parameter): place for place, parameter in enumerate(flat.parameters)}
         self.layers: list[tuple[str, Layer]] = [
-            (name, stacked_layer(name, module, places)) for name, module in chain("", flat.module)
+            (name, stacked_layer(name, module, places, samples)) for name, module in chain("", flat.module)
         ]
         self.head = flat.layout.head
         self.head_places = head_places(flat)
@@ -154,12 +114,12 @@ def refuse_leaf(name: str, module: nn.Module) -> None:
         raise Unstackable(f"the module {label} has a padding index, a largest norm or sparse gradients")
 
 
-def stacked_layer(name: str, module: nn.Module, places: dict[int, int]) -> Layer:
+def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples: int | None) -> Layer:
     """A layer as a function of all clients' parameters and samples."""
     refuse_leaf(name, module)
     weight, bias = (places.get(id(getattr(module, key, None))) for key in ("weight", "bias"))
     if isinstance(module, nn.Linear):
-        return linear(weight, bias)
+        return linear(weight, bias, samples)
     if isinstance(module, nn.Embedding):
         return embedding(weight)
     if isinstance(module, nn.Flatten):
@@ -173,11 +133,12 @@ def stacked_layer(name: str, module: nn.Module, places: dict[int, int]) -> Layer
     return lambda _, x: module(x)
 
 
-def linear(weight: int | None, bias: int | None) -> Layer:
+def linear(weight: int | None, bias: int | None, samples: int | None) -> Layer:
     def layer(leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
         assert weight is not None
+        b = None if bias is None else leaves[bias]
         rows = x.flatten(1, -2)
-        out: torch.Tensor = StackedLinear.apply(rows, leaves[weight], None if bias is None else leaves[bias])  # type: ignore[no-untyped-call]
+        out: torch.Tensor = StackedLinear.apply(rows, leaves[weight], b, samples if x.dim() == 3 else None)  # type: ignore[no-untyped-call]
         return out if x.dim() == 3 else out.view(*x.shape[:-1], out.size(-1))
 
     return layer
@@ -226,13 +187,13 @@ def head_places(flat: Flat) -> tuple[int, int | None] | None:
     return None if weight is None or not isinstance(module, nn.Linear) else (weight, bias)
 
 
-def stacked_network(flat: Flat, sample: torch.Tensor) -> Stacked:
-    """The network for stacks, tried out on two samples; `Unstackable` where there is none."""
+def stacked_network(flat: Flat, sample: torch.Tensor, samples: int | None = None) -> Stacked:
+    """The network for stacks of batches of so many samples, tried out; `Unstackable` where there is none."""
     if not all(parameter.requires_grad for parameter in flat.module.parameters()):
         raise Unstackable("the model has frozen parameters")
     found: Stacked
     try:
-        found = Products(flat)
+        found = Products(flat, samples)
     except Unstackable:
         if type(flat.module) is nn.Sequential or not any(True for _ in flat.module.children()):
             raise

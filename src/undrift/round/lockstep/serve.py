@@ -111,7 +111,7 @@ def train(lanes: list[Lane]) -> None:
     assert runtime.lockstep is not None
     stack = Stack(runtime, runtime.lockstep.network, runtime.lockstep.rows, lanes)
     stack.run()
-    for place, lane in enumerate(stack.lanes):
+    for place, lane in enumerate(stack.all):
         lane.trained = stack.P[place, : runtime.plan.layout.nP]
 
 

@@ -1,0 +1,48 @@
+"""The samples of a stack: which ones every client takes at every step, their labels and their weights in the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from undrift.round.lockstep.lane import Lane
+from undrift.round.runtime import Runtime
+
+
+class Batches:
+    """Tensors [steps, clients, rows] of a stack whose longest client comes first. A batch is filled up to its rows with its
+    own first sample, at weight 0: where that sample is not finite, neither is the batch's loss, and no step is taken."""
+
+    def __init__(self, runtime: Runtime, rows: int, lanes: Sequence[Lane]) -> None:
+        self.runtime, self.rows = runtime, rows
+        device, sizes = runtime.model.device, [len(lane.data.y) for lane in lanes]
+        starts = torch.tensor([0, *sizes[:-1]]).cumsum(0).view(1, -1, 1)
+        index = pad_sequence([lane.positions for lane in lanes]) + starts
+        if (missing := rows - index.size(2)) > 0:
+            index = torch.cat([index, index[:, :, :1].expand(-1, -1, missing)], 2)
+        index = index.to(device)
+        self.y = torch.cat([lane.data.y for lane in lanes])[index]
+        self.x, self.index = gathered(lanes, index)
+        # Row k of `shares`: the weights of a batch of k samples, 1/k each and 0 where there is none.
+        k = torch.arange(rows + 1).view(-1, 1)
+        shares = ((torch.arange(rows) < k) / k.clamp(min=1)).float()
+        counts = pad_sequence([torch.tensor(lane.counts[: lane.steps], dtype=torch.long) for lane in lanes])
+        self.share = shares[counts].to(device)
+
+    def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """x [clients, rows, …], y [clients, rows] and the weights [clients, rows] of a step of the first clients."""
+        x = self.runtime.network_input(self.x.index_select(0, self.index[step, :clients].reshape(-1)))
+        return x.view(clients, self.rows, *x.shape[1:]), self.y[step, :clients], self.share[step, :clients]
+
+
+def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(samples, where the batches are among them), given where they are among the samples of all lanes. Clients whose samples
+    are rows of one tensor need no copy of them."""
+    kept = [lane.data.kept for lane in lanes]
+    whole = None if kept[0] is None else kept[0][0]
+    rows = [one[1] for one in kept if one is not None and one[0] is whole]
+    if whole is None or len(rows) < len(lanes):
+        return torch.cat([lane.data.x for lane in lanes]), index
+    return whole, torch.cat(rows)[index]
