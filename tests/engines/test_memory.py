@@ -9,7 +9,7 @@ import torch
 
 import undrift as ud
 from undrift.engine import processes
-from undrift.engine.arena import Arena, MappedBlocks, pack, unpack
+from undrift.engine.arena import KEPT, Arena, MappedBlocks, pack, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux only")
 MB = 1 << 20
@@ -19,7 +19,7 @@ def vector(fill: float) -> torch.Tensor:
     return torch.full((MB,), fill)  # 4 MB
 
 
-def test_an_exchange_that_is_over_holds_no_memory():
+def test_an_exchange_that_is_over_holds_no_memory_but_a_few_pages_to_write_again():
     """Law: with an odd number of exchanges per round, both halves hold vectors in turn, but never at the same time."""
     arena, held = Arena(), []
     for _ in range(4):
@@ -30,7 +30,7 @@ def test_an_exchange_that_is_over_holds_no_memory():
         for _ in range(2):  # two small exchanges: stage G on two sets
             arena.turn()
             arena.place(torch.ones(1000))
-    assert max(held) <= 5 * 4 * MB + 3 * 4096
+    assert max(held) <= 5 * 4 * MB + KEPT + 3 * 4096
 
 
 def test_a_released_tensor_is_gone_and_its_neighbours_stay():

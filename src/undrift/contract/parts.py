@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -309,8 +310,13 @@ AXES: dict[str, type[Part]] = {
 SINGLE = ("personalize", "weighting", "combine", "server")
 
 
-def axes_of(part: Part) -> list[str]:
-    return [name for name, axis in AXES.items() if isinstance(part, axis)]
+def axes_of(part: Part) -> tuple[str, ...]:
+    return axes_of_kind(type(part))
+
+
+@cache
+def axes_of_kind(kind: type[Part]) -> tuple[str, ...]:
+    return tuple(name for name, axis in AXES.items() if issubclass(kind, axis))
 
 
 def defines(part: Part, hook: str) -> bool:

@@ -11,8 +11,15 @@ import torch
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
     """One thread, the default generator seeded (dropout draws from it), both put back afterwards."""
+    with put_back():
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """One thread, and afterwards the default generator as it was."""
     state = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
     try:
         with one_thread():
             yield

@@ -34,6 +34,7 @@ from undrift.core import system
 SMALL = 2048  # bytes below which a tensor travels inside the message
 ALIGN = 64
 RELEASED = 1 << 20  # bytes from which memory is given back; smaller pieces are cheaper to keep than to map again
+KEPT = 1 << 22  # bytes of an arena's half that stay for its next exchange: to fault them in takes longer than a copy
 SERIALS = itertools.count()
 
 
@@ -103,8 +104,9 @@ class Arena:
         self._now = 1 - self._now
         self._placed = {}
         blocks = self._halves[self._now]
-        for block in blocks:
-            give_back(block.memory, 0, block.used)
+        for number, block in enumerate(blocks):
+            kept = 0 if number else KEPT
+            give_back(block.memory, kept, block.used - kept)
             block.used = 0
 
     def place(self, tensor: torch.Tensor) -> Reference:
@@ -171,9 +173,8 @@ class MappedBlocks:
             finally:
                 os.close(handle)
         kind, count = getattr(torch, dtype), math.prod(shape)
-        with warnings.catch_warnings():
-            if self.read_only:
-                warnings.simplefilter("ignore")  # "not writable": that is the purpose
+        # Of memory that is "not writable" torch warns: that is the purpose.
+        with quiet() if self.read_only else contextlib.nullcontext():
             tensor = torch.frombuffer(self._mapped[key], dtype=kind, count=count, offset=offset).view(shape)
         if count * kind.itemsize >= RELEASED:
             self._places[tensor.data_ptr()] = key, offset, count * kind.itemsize
@@ -190,6 +191,13 @@ class MappedBlocks:
         """Drop the mappings. Memory that no tensor uses is unmapped."""
         self._mapped.clear()
         self._places.clear()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def mapped_tensors(references: Mapping[str, Reference]) -> dict[str, torch.Tensor]:
@@ -228,13 +236,40 @@ def large(value: Any) -> bool:
     return type(value) is torch.Tensor and value.numel() * value.element_size() >= SMALL
 
 
+class TensorPickler(pickle.Pickler):
+    """Places large tensors in an arena. Its hook is called for objects only, not for every number and name as a
+    `persistent_id` is."""
+
+    def __init__(self, buffer: io.BytesIO, arena: TensorWriter) -> None:
+        super().__init__(buffer, protocol=5)
+        self.arena = arena
+
+    def reducer_override(self, value: Any) -> Any:
+        return (placed, (self.arena.place(value),)) if large(value) else NotImplemented
+
+
+class TensorUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, blocks: TensorReader) -> None:
+        super().__init__(io.BytesIO(data))
+        self.blocks = blocks
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.blocks.tensor if (module, name) == (__name__, placed.__name__) else super().find_class(module, name)
+
+    def persistent_load(self, reference: Any) -> torch.Tensor:
+        return self.blocks.tensor(reference)
+
+
+def placed(reference: Any) -> torch.Tensor:
+    """Stands in a message for the reader's own way to a tensor."""
+    raise pickle.UnpicklingError("a message with tensors in mapped memory is read with `unpack`")
+
+
 def pack(value: Any, arena: TensorWriter) -> bytes:
     """A message as bytes, its large tensors placed in the arena. Objects that only cloudpickle can pickle (a part from
     a notebook) need `pack_objects`."""
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, protocol=5)
-    pickler.persistent_id = lambda o: arena.place(o) if large(o) else None  # type: ignore[method-assign]
-    pickler.dump(value)
+    TensorPickler(buffer, arena).dump(value)
     return buffer.getvalue()
 
 
@@ -249,6 +284,4 @@ def pack_objects(value: Any, arena: TensorWriter) -> bytes:
 
 def unpack(data: bytes, blocks: TensorReader) -> Any:
     """The message, its large tensors read in place."""
-    unpickler = pickle.Unpickler(io.BytesIO(data))
-    unpickler.persistent_load = blocks.tensor  # type: ignore[method-assign]
-    return unpickler.load()
+    return TensorUnpickler(data, blocks).load()

@@ -17,7 +17,7 @@ from undrift.contract.context import copied, moved
 from undrift.contract.declare import Malformed, read
 from undrift.contract.job import ActivePart, ClientData, Job, TrainingStats
 from undrift.contract.parts import Part, defines
-from undrift.core.determinism import deterministic
+from undrift.core.determinism import put_back
 from undrift.core.errors import BadRequest
 from undrift.core.streams import key
 from undrift.evaluate.client import client_metrics, evaluate_span, fine_tuned
@@ -30,15 +30,17 @@ from undrift.round.training import LocalTraining
 
 def serve(runtime: Runtime, order: Order) -> Reply:
     """Do the work of an order; whatever goes wrong becomes part of the reply."""
-    return answered(runtime, order, lambda: WORKS[order.work](runtime, order))
+    with put_back():
+        return answered(runtime, order, lambda: WORKS[order.work](runtime, order))
 
 
 def answered(runtime: Runtime, order: Order, work: Callable[[], Reply]) -> Reply:
-    """A reply from work on an order: one thread, the client's own draws, and a failure where the work raises."""
+    """A reply from work on an order: the client's own draws, and a failure where the work raises. Call it within
+    `put_back`."""
     began = time.perf_counter()
     try:
-        with deterministic(key(runtime.plan.seed, "local", order.round, order.client)):
-            reply = work()
+        torch.default_generator.manual_seed(key(runtime.plan.seed, "local", order.round, order.client))
+        reply = work()
     except Malformed as wrong:
         reply = Reply(order.round, order.client).failed("malformed", str(wrong))
     except Exception as error:

@@ -84,7 +84,11 @@ class Runtime:
     def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None:
         """(the samples of all clients, a client's rows of them, its targets), where samples can be read in place."""
         federation = self.federation
-        if not isinstance(federation.x, torch.Tensor) or federation.lazy_clients is not None or self.model.device.type != "cpu":
+        if (
+            not isinstance(federation.x, torch.Tensor)
+            or federation.lazy_clients is not None
+            or self.model.device.type != "cpu"
+        ):
             return None
         return federation.x, *federation.train_rows(client)
 

@@ -287,4 +287,6 @@ def first_state(
 
 
 def as_json(value: Any) -> str:
+    if type(value) is float and math.isfinite(value):  # most values are, and this is what json writes
+        return float.__repr__(value)
     return json.dumps(value.tolist() if isinstance(value, torch.Tensor) else value)

@@ -28,8 +28,8 @@ class Batches:
         # Row k of `shares`: the weights of a batch of k samples, 1/k each and 0 where there is none.
         k = torch.arange(rows + 1).view(-1, 1)
         shares = ((torch.arange(rows) < k) / k.clamp(min=1)).float()
-        counts = pad_sequence([torch.tensor(lane.counts[: lane.steps], dtype=torch.long) for lane in lanes])
-        self.share = shares[counts].to(device)
+        counts = [lane.counts[: lane.steps] + [0] * (len(index) - lane.steps) for lane in lanes]
+        self.share = shares[torch.tensor(counts, dtype=torch.long).T].to(device)
 
     def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [clients, rows, …], y [clients, rows] and the weights [clients, rows] of a step of the first clients."""

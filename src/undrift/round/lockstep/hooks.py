@@ -25,7 +25,7 @@ def batches(
     parameters = [leaf.unbind() for leaf in stack.leaves] if stack.features else []
     for place, (lane, count, own) in enumerate(zip(lanes, stack.samples, logits.unbind())):
         index = lane.positions[step, :count]
-        batch = Batch(x[place, :count], y[place, :count], index, stack.row(stack.P, place), lane.epochs[step])
+        batch = Batch(x[place, :count], y[place, :count], index, stack.row(stack.vectors.P, place), lane.epochs[step])
         batch.logits = own[:count]
         if features is not None:
             batch.features = features[place][:count]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from undrift.core.determinism import one_thread
+from undrift.core.determinism import put_back
 from undrift.round.client import ClientRound, answered, serve
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.stack import Stack
@@ -64,12 +64,17 @@ def serve_together(works: Sequence[Work]) -> list[Reply]:
     """One reply per order of a group, in the order of the orders."""
     if len(works) == 1:
         return [serve(*works[0])]
+    with put_back():
+        return serve_stack(works)
+
+
+def serve_stack(works: Sequence[Work]) -> list[Reply]:
+    """The clients of a stack: each is prepared, all train, each finishes."""
     lanes: dict[int, Lane] = {}
     replies = [answered(*work, partial(prepared, *work, lanes, place)) for place, work in enumerate(works)]
     began = time.perf_counter()
     try:
-        with one_thread():
-            train(list(lanes.values()))
+        train(list(lanes.values()))
     except Exception:  # alone, the client that raised answers for itself, and the others get the same bits
         lanes, retry = {}, list(lanes)
         for place in retry:
@@ -109,10 +114,7 @@ def train(lanes: list[Lane]) -> None:
         return
     runtime = lanes[0].work.runtime  # the others are alike in what a stack needs
     assert runtime.lockstep is not None
-    stack = Stack(runtime, runtime.lockstep.network, runtime.lockstep.rows, lanes)
-    stack.run()
-    for place, lane in enumerate(stack.all):
-        lane.trained = stack.P[place, : runtime.plan.layout.nP]
+    Stack(runtime, runtime.lockstep.network, runtime.lockstep.rows, lanes).run()
 
 
 def finished(lane: Lane, seconds: float) -> Reply:

@@ -13,8 +13,8 @@ from undrift.round.lockstep.batches import Batches
 from undrift.round.lockstep.deferred import Deferred, held_back
 from undrift.round.lockstep.dense import Dense, logits_gradient, losses
 from undrift.round.lockstep.lane import Lane
-from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import Stacked, leaves_of
+from undrift.round.lockstep.network import Stacked
+from undrift.round.lockstep.vectors import Vectors
 from undrift.round.runtime import Runtime
 from undrift.round.second_gradient import Bound
 
@@ -22,20 +22,12 @@ Kept = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]  # a row, what it 
 
 
 class Stack:
-    """Clients that train together. P, G and V (momentum) are [clients, width]; a width is nP, filled up to whole vectors."""
+    """Clients that train together."""
 
     def __init__(self, runtime: Runtime, network: Stacked, rows: int, lanes: Sequence[Lane]) -> None:
         self.all = sorted(lanes, key=lambda lane: -lane.steps)
         self.runtime, self.plan, self.network, self.rows = runtime, runtime.plan, network, rows
         self.layout, self.device = self.plan.layout, runtime.model.device
-        count, width, nP = len(self.all), rounded(self.layout.nP), self.layout.nP
-        self.P, self.G = (torch.zeros(count, width, device=self.device) for _ in range(2))
-        self.V = torch.zeros(count, width, device=self.device) if self.plan.momentum > 0 else None
-        torch.stack([lane.work.start[:nP] for lane in self.all], out=self.P[:, :nP])
-        if self.V is not None and self.plan.persist_momentum:
-            for place, lane in enumerate(self.all):
-                if lane.work.before.momentum is not None:
-                    self.V[place, :nP] = lane.work.before.momentum
         first = self.all[0]
         self.hooked, self.features = first.hooked, runtime.wants("features")
         self.raw_gradient, self.masked = runtime.wants("gradient"), bool(first.update_masks)
@@ -43,10 +35,15 @@ class Stack:
         self.dense = None if graph or runtime.lockstep is None else runtime.lockstep.dense
         self.looks_at_gradient = bool(first.gradient_hooks or first.after_clips or self.raw_gradient)
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
-        self.private = None if self.plan.private is None else self.plan.private[:nP].to(self.device)
+        self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
+        whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
+        self.vectors = Vectors(self.plan, len(self.all), self.device, whole)
+        self.vectors.load(self.vectors.P, [lane.work.start for lane in self.all])
+        if self.plan.persist_momentum:
+            self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
         self.batches = Batches(runtime, rows, self.all)
         # Hooks see numbers at every step. Without one, losses are read at the end.
-        self.deferred = None if self.hooked else Deferred(count, self.device, sees=not self.on_device())
+        self.deferred = None if self.hooked else Deferred(len(self.all), self.device, sees=not self.on_device())
         self.taking: torch.Tensor | None = None  # which clients take a step, where losses are read later; None: all
 
     def on_device(self) -> bool:
@@ -65,16 +62,18 @@ class Stack:
             self.step(step)
         if self.deferred is not None:
             self.deferred.settle(self.all)
-        for place, lane in enumerate(self.all):
+        vectors = self.vectors
+        momentum = vectors.rows(vectors.V) if vectors.V and self.plan.persist_momentum else None
+        for place, (lane, trained) in enumerate(zip(self.all, vectors.rows(vectors.P))):
             lane.finish()
-            if self.V is not None:
-                lane.rule.buffers = [self.V[place, : self.layout.nP]]
+            lane.trained = trained
+            if momentum is not None:
+                lane.rule.buffers = [momentum[place]]
 
     def shrink(self, count: int) -> None:
         """From now on the first `count` clients train."""
         self.active, self.lanes = count, self.all[:count]
-        self.leaves = leaves_of(self.layout, self.P, count)
-        self.pad = self.P.new_zeros(count, self.P.size(1) - self.layout.nP)
+        self.leaves = self.vectors.leaves(count)
         places: dict[float, list[int]] = {}
         for place, lane in enumerate(self.lanes):
             places.setdefault(lane.lr, []).append(place)
@@ -130,7 +129,7 @@ class Stack:
                     weights = hooks.filled(rows, self.share)
         usable = self.usable(values)
         if self.deferred is not None or any(usable):
-            self.collect(dense.backward(self.leaves, logits_gradient(log_probabilities, y, weights)))
+            self.vectors.take(dense.backward(self.leaves, logits_gradient(log_probabilities, y, weights)))
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
@@ -148,7 +147,7 @@ class Stack:
         if self.deferred is not None or any(usable):
             # A scalar: given gradients of outputs, autograd would import sympy, which takes seconds.
             found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
-            self.collect([torch.zeros_like(p) if g is None else g for g, p in zip(found, self.leaves)])
+            self.vectors.take([torch.zeros_like(p) if g is None else g for g, p in zip(found, self.leaves)])
         return raw, usable
 
     def numbers(self, values: torch.Tensor) -> list[float]:
@@ -161,39 +160,26 @@ class Stack:
     def usable(self, values: Sequence[float]) -> list[bool]:
         return [not lane.stats.gave_up and lane.stats.usable(value) for lane, value in zip(self.lanes, values)]
 
-    def collect(self, grads: Sequence[torch.Tensor]) -> None:
-        """Gradients, one tensor per parameter, along the rows of G."""
-        count = self.active
-        torch.cat([*(grad.reshape(count, -1) for grad in grads), self.pad], dim=1, out=self.G[:count])
-
-    def row(self, stack: torch.Tensor, place: int) -> torch.Tensor:
-        return stack[place, : self.layout.nP]
+    def row(self, stack: Sequence[torch.Tensor], place: int) -> torch.Tensor:
+        """A client's vector, where hooks see it."""
+        return stack[0][place, : self.layout.nP]
 
     def update(self, usable: Sequence[bool] | None) -> None:
         """The gradient hooks, clip, SGD. A client without a usable loss stays where it is, momentum included. None: all
         take the step."""
-        count, plan, lanes = self.active, self.plan, self.lanes
-        P, G = self.P[:count], self.G[:count]
+        plan, lanes = self.plan, self.lanes
         if self.hooked and usable is not None:
             self.gradient_hooks(usable)
         if plan.clip is not None:
+            G = self.vectors.G[0][: self.active]
             norm = torch.linalg.vector_norm(G, dim=1, keepdim=True)
             G.mul_(torch.clamp(plan.clip / (norm + 1e-6), max=1.0))
         if self.hooked and usable is not None:
             for place, (lane, good) in enumerate(zip(lanes, usable)):
                 if good and lane.after_clips:
                     self.correct(lane, place, lane.after_clips)
-        stacks = [P] if self.V is None else [P, self.V[:count]]
-        kept = self.kept(stacks, usable) if self.masked or usable is not None else []
-        for lr, places in self.rates:
-            # Rows are whole registers, so the kernel rounds alike for one row and for all.
-            p, g, v = (
-                [stack] if places is None else [stack[place] for place in places] for stack in (P, G, stacks[-1])
-            )
-            torch._fused_sgd_(
-                p, g, v if self.V is not None else [], weight_decay=plan.weight_decay, momentum=plan.momentum, lr=lr,
-                dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
-            )  # fmt: skip
+        kept = self.kept(usable) if self.masked or usable is not None else []
+        self.vectors.step(self.rates)
         for row, before, mask in kept:
             if mask is None:
                 row.copy_(before)
@@ -201,13 +187,13 @@ class Stack:
                 own = row[: self.layout.nP]
                 own.copy_(torch.where(mask, own, before[: self.layout.nP]))
 
-    def kept(self, stacks: Sequence[torch.Tensor], usable: Sequence[bool] | None) -> list[Kept]:
+    def kept(self, usable: Sequence[bool] | None) -> list[Kept]:
         """Rows of clients that do not move, or not everywhere, as they are before the step."""
         return [
             (stack[place], stack[place].clone(), lane.mask if good else None)
             for place, (lane, good) in enumerate(zip(self.lanes, usable or [True] * self.active))
             if not good or lane.mask is not None
-            for stack in stacks
+            for stack in (*self.vectors.P, *self.vectors.V)
         ]
 
     def update_deferred(self) -> None:
@@ -215,7 +201,7 @@ class Stack:
         if self.taking is None:
             self.update(None)
             return
-        stacks = [stack[: self.active] for stack in (self.P, self.V) if stack is not None]
+        stacks = [stack[: self.active] for stack in (*self.vectors.P, *self.vectors.V)]
         before = [stack.clone() for stack in stacks]
         self.update(None)
         for stack, held in zip(stacks, before):
@@ -226,13 +212,13 @@ class Stack:
             if not good:
                 continue
             if self.raw_gradient and lane.batch is not None:
-                lane.batch.gradient = self.row(self.G, place).clone()
+                lane.batch.gradient = self.row(self.vectors.G, place).clone()
             if lane.gradient_hooks:
                 self.correct(lane, place, lane.gradient_hooks)
 
     def correct(self, lane: Lane, place: int, called: Sequence[Bound]) -> None:
         """What hooks make of a client's gradient, then the private part's own gradient back in its place."""
-        P, G = self.row(self.P, place), self.row(self.G, place)
+        P, G = self.row(self.vectors.P, place), self.row(self.vectors.G, place)
         own = G[self.private] if self.private is not None else None
         for hook, job, scratch in called:
             hook(P, G, lane.batch, job, scratch)

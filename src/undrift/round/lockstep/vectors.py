@@ -1,0 +1,75 @@
+"""Parameters, gradients and momentum of a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from undrift.contract.context import Plan
+from undrift.round.lockstep.linear import rounded
+
+Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of the clients that have it (None: all)
+
+
+class Vectors:
+    """P, G and V (momentum): tensors [clients, width], where a width is a number of parameters, filled up to whole registers.
+
+    `whole`: one tensor each, whose rows are the clients' vectors, as hooks see them. Otherwise there is one for every
+    parameter of the network: then a layer's gradient goes from its product to SGD without a copy."""
+
+    def __init__(self, plan: Plan, clients: int, device: torch.device, whole: bool) -> None:
+        self.plan, self.whole = plan, whole
+        self.entries = [entry for entry in plan.layout.entries if entry.kind == "parameter"]
+        self.places = [slice(0, plan.layout.nP)] if whole else [entry.place for entry in self.entries]
+        self.sizes = [place.stop - place.start for place in self.places]
+        self.P, self.G = ([torch.zeros(clients, rounded(size), device=device) for size in self.sizes] for _ in range(2))
+        self.V = [torch.zeros_like(one) for one in self.P] if plan.momentum > 0 else []
+
+    def load(self, into: Sequence[torch.Tensor], rows: Sequence[torch.Tensor | None]) -> None:
+        """Fill P or V with one row for every client; None leaves it as it is."""
+        known = [number for number, row in enumerate(rows) if row is not None]
+        if not known:
+            return
+        together = torch.stack([row[: self.plan.layout.nP] for row in rows if row is not None])
+        for one, place, size in zip(into, self.places, self.sizes):
+            one[known, :size] = together[:, place]
+
+    def rows(self, of: Sequence[torch.Tensor]) -> torch.Tensor:
+        """[clients, nP] of P or V."""
+        return torch.cat([one[:, :size] for one, size in zip(of, self.sizes)], 1)
+
+    def leaves(self, count: int) -> list[torch.Tensor]:
+        """The parameters of the first `count` clients, as views of P."""
+        if self.whole:
+            found = [self.P[0][:count, entry.place] for entry in self.entries]
+        else:
+            found = [one[:count, :size] for one, size in zip(self.P, self.sizes)]
+        return [one.view(count, *entry.shape).detach().requires_grad_() for one, entry in zip(found, self.entries)]
+
+    def take(self, grads: Sequence[torch.Tensor]) -> None:
+        """The gradients of the first clients, one tensor per parameter."""
+        count = len(grads[0])
+        rows = [grad.reshape(count, -1) for grad in grads]
+        if self.whole:
+            torch.cat(rows, dim=1, out=self.G[0][:count, : self.sizes[0]])
+            self.now = [self.G[0][:count]]
+            return
+        self.now = rows
+        for number, (row, one, size) in enumerate(zip(rows, self.G, self.sizes)):
+            if one.size(1) > size:
+                one[:count, :size] = row
+                self.now[number] = one[:count]
+
+    def step(self, rates: Rates) -> None:
+        """SGD. Rows are whole registers, so the kernel rounds alike for one row and for all."""
+        count = len(self.now[0])
+        stacks = [[one[:count] for one in self.P], self.now, [one[:count] for one in self.V]]
+        for lr, places in rates:
+            p, g, v = (
+                stack if places is None else [one[place] for one in stack for place in places] for stack in stacks
+            )
+            torch._fused_sgd_(
+                p, g, v, weight_decay=self.plan.weight_decay, momentum=self.plan.momentum, lr=lr, dampening=0.0,
+                nesterov=False, maximize=False, is_first_step=False,
+            )  # fmt: skip
