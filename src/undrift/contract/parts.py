@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -310,13 +309,14 @@ AXES: dict[str, type[Part]] = {
 SINGLE = ("personalize", "weighting", "combine", "server")
 
 
-def axes_of(part: Part) -> tuple[str, ...]:
-    return axes_of_kind(type(part))
+def axes_of(part: Part) -> list[str]:
+    kind: type[Any] = type(part)
+    if kind not in FILLED:
+        FILLED[kind] = [name for name, axis in AXES.items() if issubclass(kind, axis)]
+    return FILLED[kind]
 
 
-@cache
-def axes_of_kind(kind: type[Part]) -> tuple[str, ...]:
-    return tuple(name for name, axis in AXES.items() if issubclass(kind, axis))
+FILLED: dict[type[Any], list[str]] = {}  # the axes of every kind of part: looking them up takes long
 
 
 def defines(part: Part, hook: str) -> bool:
