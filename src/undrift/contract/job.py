@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ class ClientRuntime(Protocol):
     def own_test(self, client: int) -> tuple[Any, Any]: ...
     def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
+    def stacked_passes(self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False) -> list[Any] | None: ...
     def wants(self, need: str) -> bool: ...
 
 
@@ -116,6 +117,7 @@ class ClientData:
         self.samples_scored = 0  # samples that passed through a network to be scored
         self.samples_trained = 0  # samples trained on, those of twins included
         self.scoring = 0.0  # seconds that scoring took
+        self.ahead: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}  # passes made before they are asked for
         self._scored: dict[str, Scored] = {}
         self._used = 0
 
@@ -128,6 +130,8 @@ class ClientData:
         return self._x
 
     def hold_out(self, positions: torch.Tensor) -> None:
+        if not len(positions):
+            return
         keep = torch.ones(len(self.y), dtype=torch.bool)
         keep[positions] = False
         self.held_x, self.held_y = self.x[~keep], self.y[~keep]
@@ -142,17 +146,16 @@ class ClientData:
     def logits(self, vector: torch.Tensor, x: Any, features: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         began = time.perf_counter()
         self.samples_scored += len(x)
-        spare = self.runtime.spare(0)
-        spare.load(vector, self.integers)
-        if features:
-            spare.watch()
-        found = eval_logits(spare, x, self.runtime.network_input, features)
+        together = self.runtime.stacked_passes([(vector, x)], features)
+        found = eval_pass(self.runtime, vector, self.integers, x, features) if together is None else together[0]
         self.scoring += time.perf_counter() - began
         return found
 
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:
-            logits, features = self.logits(vector, self.x, self.runtime.wants("features"))
+            if (ready := self.ahead.pop(role, None)) is not None:
+                self.samples_scored += len(self.y)
+            logits, features = ready or self.logits(vector, self.x, self.runtime.wants("features"))
             self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
         return self._scored[role]
 
@@ -271,6 +274,17 @@ class ActivePart:
     server_message: dict[str, Any] = field(default_factory=dict)
     state: Any = None  # a Tree whose shape only the part knows
     scratch: Any = None
+
+
+def eval_pass(
+    runtime: ClientRuntime, vector: torch.Tensor, integers: Integers, x: Any, features: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A pass of one model through the spare network."""
+    spare = runtime.spare(0)
+    spare.load(vector, integers)
+    if features:
+        spare.watch()
+    return eval_logits(spare, x, runtime.network_input, features)
 
 
 def eval_logits(

@@ -55,6 +55,11 @@ class Part:
     )
     protects: ClassVar[bool] = False  # its noise protects somebody, so at real sites nobody may be able to repeat it
 
+    def passes(self, round: int) -> Sequence[str]:
+        """The roles ("received", "trained") for which its hooks will ask `job.scored` in this round. In lock-step all
+        clients of a stack then pass their data at once. Nothing else depends on it."""
+        return ()
+
     def __post_init__(self) -> None:
         """Check the fields against their declarations, then `validate`."""
         if is_dataclass(self):

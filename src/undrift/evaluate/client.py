@@ -33,12 +33,21 @@ def spans(size: int) -> list[tuple[int, int]]:
     return [(at, min(at + CHUNK, size)) for at in range(0, size, CHUNK)]
 
 
-def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: Integers) -> Metrics:
-    """A client's models, evaluated where the order says: on its own test slice, on the whole test set."""
+def evaluated_on(runtime: Runtime, order: Order) -> Any:
+    """The samples that a client's models are evaluated on first."""
+    whole = "global" in order.evaluate_on
+    return runtime.federation.evaluation_set("global")[0] if whole else runtime.federation.own_test(order.client)[0]
+
+
+def client_metrics(
+    runtime: Runtime, order: Order, mixture: Mixture, integers: Integers, ready: torch.Tensor | None = None
+) -> Metrics:
+    """A client's models, evaluated where the order says: on its own test slice, on the whole test set. `ready`: their mixed
+    outputs on `evaluated_on`, where they are known."""
     federation = runtime.federation
     logits = None
     if "global" in order.evaluate_on:
-        logits = mixed_logits(runtime, mixture, integers, federation.evaluation_set("global")[0])
+        logits = mixed_logits(runtime, mixture, integers, evaluated_on(runtime, order)) if ready is None else ready
     metrics = {} if logits is None else global_metrics(runtime, logits)
     if "own" not in order.evaluate_on:
         return metrics
@@ -47,7 +56,9 @@ def client_metrics(runtime: Runtime, order: Order, mixture: Mixture, integers: I
     own_x, labels = federation.own_test(order.client)
     if not len(labels):
         return metrics
-    return metrics | {"own": runtime.measure(mixed_logits(runtime, mixture, integers, own_x), labels)}
+    if ready is None or logits is not None:
+        ready = mixed_logits(runtime, mixture, integers, own_x)
+    return metrics | {"own": runtime.measure(ready, labels)}
 
 
 def global_metrics(runtime: Runtime, logits: torch.Tensor, quick: bool = False) -> Metrics:
@@ -84,11 +95,19 @@ def fine_tuned(runtime: Runtime, order: Order) -> Reply:
 
 def mixed_logits(runtime: Runtime, mixture: Mixture, integers: Integers, x: Any) -> torch.Tensor:
     """A mixture of outputs: Σ weight · logits. The client has trained, so its network is free for the passes."""
-    flat, total = runtime.model, None
-    for weight, vector in mixture:
+    together = runtime.stacked_passes([(vector, x) for _, vector in mixture])
+    if together is not None:
+        return mixed(mixture, [logits for logits, _ in together])
+    flat, found = runtime.model, list[torch.Tensor]()
+    for _, vector in mixture:
         flat.load(vector, integers)
-        logits = eval_logits(flat, x.to(flat.device), runtime.network_input)[0].cpu()
-        logits = logits if len(mixture) == 1 else logits * weight
-        total = logits if total is None else total + logits
-    assert total is not None
-    return total
+        found.append(eval_logits(flat, x.to(flat.device), runtime.network_input)[0])
+    return mixed(mixture, found)
+
+
+def mixed(mixture: Mixture, outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Σ weight · output; one output is taken as it is."""
+    if len(outputs) == 1:
+        return outputs[0].cpu()
+    first, *others = (output.cpu() * weight for output, (weight, _) in zip(outputs, mixture))
+    return sum(others, first)

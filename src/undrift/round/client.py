@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -69,6 +69,8 @@ class ClientRound:
     """One client in one round."""
 
     training: type[LocalTraining] = LocalTraining
+    together = False  # whether its models are evaluated with those of other clients, by `evaluated`
+    held: Sequence[tuple[Any, torch.Tensor]] = ()  # what it uses, to be evaluated
 
     def __init__(self, runtime: Runtime, order: Order) -> None:
         self.runtime, self.order, self.plan, self.model = runtime, order, runtime.plan, runtime.model
@@ -138,12 +140,16 @@ class ClientRound:
 
     def begin(self) -> Reply:
         """Everything before the first batch; a reply that has failed where there is nothing to train on."""
+        reply = self.opened()
+        if reply.failure is None:
+            self.before_training()
+        return reply
+
+    def opened(self) -> Reply:
+        """The beginning of a reply: it is known where training begins, and on what."""
         self.prepare()
         reply = Reply(self.order.round, self.order.client, n=len(self.data.y))
-        if not len(self.data.y):
-            return reply.failed("empty", "the client has no training sample")
-        self.before_training()
-        return reply
+        return reply if len(self.data.y) else reply.failed("empty", "the client has no training sample")
 
     def finish(self, reply: Reply, training: Trained, seconds: float) -> Reply:
         """Everything after the last batch. The network holds the trained model."""
@@ -187,9 +193,8 @@ class ClientRound:
         reply.vector = self.outgoing
         reply.integers = self.model.integers()
         if self.order.evaluate_on:
-            began = time.perf_counter()
-            reply.metrics = client_metrics(self.runtime, self.order, self.mixture(trained), self.model.integers())
-            reply.spent["judging"] = time.perf_counter() - began
+            self.held = self.mixture(trained)
+            return reply if self.together else self.evaluated(reply)
         return reply
 
     def upload(self, after: ClientState, reply: Reply) -> None:
@@ -236,8 +241,17 @@ class ClientRound:
         start, last = self.start, self.before.trained
         if self.order.data == "held" and last is not None:
             start = last.to(self.model.device)
-        metrics = client_metrics(self.runtime, self.order, self.mixture(start), self.integers)
-        return Reply(self.order.round, self.order.client, metrics=metrics)
+        self.held = self.mixture(start)
+        reply = Reply(self.order.round, self.order.client)
+        return reply if self.together and not self.data.borrows else self.evaluated(reply)
+
+    def evaluated(self, reply: Reply, ready: torch.Tensor | None = None) -> Reply:
+        """The reply with the metrics of what the client uses. `ready`: their outputs, where a stack has made them."""
+        began, held = time.perf_counter(), self.held
+        self.held = ()
+        reply.metrics = client_metrics(self.runtime, self.order, held, self.model.integers(), ready)
+        reply.spent["judging"] = reply.spent.get("judging", 0.0) + time.perf_counter() - began
+        return reply
 
     def mixture(self, vector: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
         """What the client uses: a mixture of outputs, [(weight, vector)]."""

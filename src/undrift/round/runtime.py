@@ -62,6 +62,14 @@ class Runtime:
             self._spares.append(self.model.twin())
         return self._spares[number]
 
+    def stacked_passes(self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False) -> list[Any] | None:
+        """(logits, features) of models on samples, with the models as first axis; None where clients train one by one."""
+        if self.lockstep is None:
+            return None
+        from undrift.round.lockstep.passes import passes
+
+        return passes(self, asked, features)
+
     def lent(self, vector: torch.Tensor) -> Flat:
         """A network with this vector, for a server's hook."""
         flat = self.spare(1)

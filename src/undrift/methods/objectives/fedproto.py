@@ -71,6 +71,9 @@ class FedProto(Objective):
         known: torch.Tensor = scratch["known"][batch.y]
         return self.lam * (away * known).mean()
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        return ("trained",)
+
     def after_training(self, job: Job, scratch: Message, state: Any) -> tuple[Tree, Message]:
         features = job.scored("trained").features
         assert features is not None

@@ -89,6 +89,9 @@ class FedBSS(Sampling):
                 "fedbss with one local epoch trains on every sample: plain training with a survey; raise --epochs",
             )
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        return ("received",) if self.T1 is not None and round >= self.T1 else ()
+
     def before_training(self, job: Job, state: Any, server_message: Message) -> Course | None:
         """The course of this round, None in the warm-up."""
         assert self.T1 is not None

@@ -130,6 +130,9 @@ class Flood(Sampling):
 
     # ---- which samples ------------------------------------------------------------------------------------------
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        return ("received",) if self.scored_by == "received" else ()
+
     def before_training(self, job: Job, state: Any, server_message: Message) -> RoundScores:
         scratch = RoundScores(self.level(job.round, job.plan), job.stream("mask"))
         if self.scored_by == "received":

@@ -33,6 +33,9 @@ class Subset(Sampling):
     def measures(self) -> str:  # type: ignore[override]
         return "" if self.which == "random" else "received"
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        return () if self.which == "random" else ("received",)
+
     def before_training(self, job: Job, state: Any, server_message: Message) -> torch.Tensor:
         if self.which == "random":
             order = torch.randperm(job.n, generator=job.stream("subset"))

@@ -109,6 +109,11 @@ class Bound(Weighting):
     def broadcast(self, server: Server) -> Message:
         return {"evaluated": server.last_evaluated} if self.under == "evaluated" else {}
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        if self.on != "train" or (self.when != "after" and self.under == "evaluated"):
+            return ()
+        return ("trained",) if self.when == "after" else ("received",)
+
     def before_training(self, job: Job, state: Any, server_message: Message) -> float | None:
         if self.when == "after":
             return None

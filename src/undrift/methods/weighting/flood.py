@@ -52,6 +52,9 @@ class Flood(Weighting):
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return scores.needs(self.score)
 
+    def passes(self, round: int) -> tuple[str, ...]:
+        return ("trained",)
+
     def after_training(self, job: Job, scratch: Any, state: Any) -> tuple[Tree, Message]:
         values = scores.of_pass(self.score, job, "trained")
         phi = values[torch.isfinite(values)].double().mean().item()

@@ -16,7 +16,7 @@ from undrift.core.vector import Flat
 from undrift.core.words import shown
 from undrift.round.lockstep.dense import dense_network
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, stacked_network
+from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, stacked_network, widths
 
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
 MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
@@ -135,7 +135,7 @@ class Lockstep:
         self.network = stacked_network(flat, sample, plan.batch)
         self.dense = dense_network(flat, plan.batch)
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
-        self.plan, self.sample = plan, sample[0].numel()
+        self.plan, self.sample, self.widest = plan, sample[0].numel(), max(widths(flat, sample))
         self.alike = alike(plan, flat, sample)
 
     def bytes_of(self, samples: int) -> int:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
+import torch
+
 from undrift.core.determinism import put_back
+from undrift.evaluate.client import evaluated_on, mixed
 from undrift.round.client import ClientRound, answered, serve
 from undrift.round.lockstep.lane import Lane
+from undrift.round.lockstep.passes import passes
 from undrift.round.lockstep.stack import Stack
 from undrift.round.orders import Order, Reply
 from undrift.round.runtime import Runtime
 
 Work = tuple[Runtime, Order]  # orders of several runs can be served together, each with its own runtime
+
+TOGETHER = ("train", "personalize")  # works that a stack can do
 
 
 def groups(works: Sequence[Work]) -> list[list[int]]:
@@ -21,10 +27,10 @@ def groups(works: Sequence[Work]) -> list[list[int]]:
     steps are alike, largest first, so that those in a stack are of similar length."""
     found, stacks = list[list[int]](), dict[str, list[int]]()
     for position, (runtime, order) in enumerate(works):
-        if runtime.lockstep is None or order.work != "train":
+        if runtime.lockstep is None or order.work not in TOGETHER:
             found.append([position])
         else:
-            stacks.setdefault(runtime.lockstep.alike, []).append(position)
+            stacks.setdefault(order.work + runtime.lockstep.alike, []).append(position)
     for positions in stacks.values():
         found += cut_by_bytes(works, sorted(positions, key=lambda position: (-works[position][1].size, position)))
     return found
@@ -65,16 +71,79 @@ def serve_together(works: Sequence[Work]) -> list[Reply]:
     if len(works) == 1:
         return [serve(*works[0])]
     with put_back():
-        return serve_stack(works)
+        return serve_stack(works) if works[0][1].work == "train" else serve_personal(works)
+
+
+def serve_personal(works: Sequence[Work]) -> list[Reply]:
+    """Each client says what it would use (stage L1), then all are evaluated."""
+    clients: dict[int, ClientRound] = {}
+
+    def asked(place: int, runtime: Runtime, order: Order) -> Reply:
+        work = ClientRound(runtime, order)
+        work.together = True
+        reply = work.personalized()
+        clients[place] = work
+        return reply
+
+    replies = [answered(*work, partial(asked, place, *work)) for place, work in enumerate(works)]
+    evaluate_together(works, clients, replies)
+    return replies
+
+
+def evaluate_together(works: Sequence[Work], clients: Mapping[int, ClientRound], replies: list[Reply]) -> None:
+    """The metrics of all clients that wait for them."""
+    waiting = {place: work for place, work in clients.items() if work.held and replies[place].failure is None}
+    began = time.perf_counter()
+    ready = outputs_of(list(waiting.values()))
+    share = (time.perf_counter() - began) / max(1, len(waiting))
+    for (place, work), output in zip(waiting.items(), ready):
+        reply, seconds = replies[place], replies[place].seconds
+        reply.spent["judging"] = share
+        replies[place] = answered(*works[place], partial(work.evaluated, reply, output))
+        replies[place].seconds += seconds + share
+
+
+def outputs_of(clients: Sequence[ClientRound]) -> Sequence[torch.Tensor | None]:
+    """The mixed outputs of what each client uses. Of those that cannot be stacked each finds out alone."""
+    if not clients:
+        return []
+    try:
+        asked = [(vector, evaluated_on(work.runtime, work.order)) for work in clients for _, vector in work.held]
+        found = iter(passes(clients[0].runtime, asked))  # the others are alike in what a pass needs
+        return [mixed(work.held, [next(found)[0] for _ in work.held]) for work in clients]
+    except Exception:
+        return [None] * len(clients)
+
+
+def score_ahead(clients: Sequence[ClientRound], role: str) -> None:
+    """Passes over the clients' training data that hooks will ask for."""
+    wanted = [
+        work for work in clients if any(role in part.passes(work.order.round) for part in work.plan.method.at_client)
+    ]
+    if not wanted:
+        return
+    began, runtime = time.perf_counter(), wanted[0].runtime
+    asked = [(work.trained if role == "trained" else work.received, work.data.x) for work in wanted]
+    for work, found in zip(wanted, passes(runtime, asked, runtime.wants("features"))):
+        work.data.ahead[role] = found
+        work.data.scoring += (time.perf_counter() - began) / len(wanted)
 
 
 def serve_stack(works: Sequence[Work]) -> list[Reply]:
-    """The clients of a stack: each is prepared, all train, each finishes."""
-    lanes: dict[int, Lane] = {}
-    replies = [answered(*work, partial(prepared, *work, lanes, place)) for place, work in enumerate(works)]
+    """The clients of a stack: each is prepared, all train, each finishes, all are evaluated."""
+    lanes, clients = dict[int, Lane](), dict[int, ClientRound]()
+    replies = [answered(*work, partial(opened, *work, clients, place)) for place, work in enumerate(works)]
+    score_ahead(list(clients.values()), "received")
+    for place, work in clients.items():
+        seconds = replies[place].seconds
+        replies[place] = answered(*works[place], partial(prepared, work, replies[place], lanes, place))
+        replies[place].seconds += seconds
     began = time.perf_counter()
     try:
         train(list(lanes.values()))
+        for lane in lanes.values():
+            lane.work.trained = lane.work.start if lane.trained is None else lane.trained
+        score_ahead([lane.work for lane in lanes.values()], "trained")
     except Exception:  # alone, the client that raised answers for itself, and the others get the same bits
         lanes, retry = {}, list(lanes)
         for place in retry:
@@ -85,18 +154,30 @@ def serve_stack(works: Sequence[Work]) -> list[Reply]:
         before = replies[place].seconds
         replies[place] = answered(*works[place], partial(finished, lane, seconds))
         replies[place].seconds += before + seconds
+    evaluate_together(works, {place: lane.work for place, lane in lanes.items()}, replies)
     return replies
 
 
-def prepared(runtime: Runtime, order: Order, lanes: dict[int, Lane], place: int) -> Reply:
-    """Prepare a client up to its first batch. A client whose parts hold a network of the worker's trains at once: the
+def opened(runtime: Runtime, order: Order, clients: dict[int, ClientRound], place: int) -> Reply:
+    """A client up to where its training begins. A client whose parts hold a network of the worker's trains at once: the
     next client needs that network."""
     work = ClientRound(runtime, order)
-    reply = work.begin()
+    reply = work.opened()
     if reply.failure is not None:
         return reply
     if work.data.borrows:
+        work.before_training()
         return alone(work, reply)
+    clients[place] = work
+    return reply
+
+
+def prepared(work: ClientRound, reply: Reply, lanes: dict[int, Lane], place: int) -> Reply:
+    """Prepare a client up to its first batch."""
+    work.before_training()
+    if work.data.borrows:
+        return alone(work, reply)
+    work.together = True
     lanes[place] = Lane(work, reply)
     return reply
 
