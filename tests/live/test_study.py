@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from undrift.live.index import Index
 from undrift.live.runs_view import first_choice, long_name
 from undrift.live.study_view import about, all_seeds, claim_figures
 from undrift.papers import papers
+from undrift.report.differences import shrinking
 
 spec = importlib.util.spec_from_file_location("made", Path(__file__).with_name("made.py"))
 made = importlib.util.module_from_spec(spec)
@@ -79,6 +81,13 @@ def test_the_interval_of_a_claim_shrinks_as_seeds_are_added():
     assert list(line.error_y.array) == pytest.approx([12.7062, 4.30265 / 3**0.5], rel=1e-5)
     assert list(line.error_y.arrayminus) == pytest.approx(list(line.error_y.array))
     assert claim_figures(preset, rows[:2]) == []
+
+
+def test_the_first_interval_does_not_hide_the_last_one():
+    """±300 points after two seeds, then −4 … 8: the figure goes half of those twelve further."""
+    figure = shrinking([("a − b", 0, [(2, 2.0, -298.0, 302.0), (3, 2.0, -4.0, 8.0)])])
+    assert list(figure.layout.yaxis.range) == [-10, 14]
+    assert shrinking([("a − b", 0, [(1, 2.0, -math.inf, math.inf)])]).layout.yaxis.range is None
 
 
 def test_a_comparison_without_a_run_says_so(index):

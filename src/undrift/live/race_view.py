@@ -20,6 +20,7 @@ from undrift.live.index import Study
 from undrift.live.records import RunRow
 from undrift.live.study_view import Line, cell
 from undrift.report import page, plots
+from undrift.report.differences import shrinking
 from undrift.report.page import Table
 from undrift.study.comparison import safe
 
@@ -55,12 +56,10 @@ def sections(study: Study, quick: bool) -> list[page.Section]:
     steps = fresh_steps(entrants, answer, fresh_from, headline)
     if steps:
         title = f"{steps[0][0]} as fresh seeds are added"
-        shown.append(("fresh", plots.shrinking(steps, headline.percent, title, "fresh seeds"), "What is decided"))
+        shown.append(("fresh", shrinking(steps, headline.percent, title, "fresh seeds"), "What is decided"))
     if gaps := heat_steps(answer, numbers, headline):
         title = "behind the leader of each heat"
-        shown.append(
-            ("gaps", plots.shrinking(gaps, headline.percent, title, "heat"), "" if steps else "What is decided")
-        )
+        shown.append(("gaps", shrinking(gaps, headline.percent, title, "heat"), "" if steps else "What is decided"))
     return [*said[:first], *shown, *said[first:]]
 
 

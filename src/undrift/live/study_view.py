@@ -15,6 +15,7 @@ from undrift.live.index import Index, Study
 from undrift.live.records import STATES, RunRow
 from undrift.live.runs_view import link, study_state
 from undrift.report import page, plots
+from undrift.report.differences import shrinking
 from undrift.report.page import Table
 from undrift.store.record import reading
 from undrift.study.comparison import Comparison, read_comparison, safe
@@ -152,7 +153,7 @@ def decided(numbers: Mapping[str, int], rows: list[Row], comparison: Comparison)
     steps = intervals(numbers, rows, found, comparison)
     return [
         ("conclusion", found.sentence, "What is decided"),
-        *([("shrinking", plots.shrinking(steps, found.headline.percent))] if steps else []),
+        *([("shrinking", shrinking(steps, found.headline.percent))] if steps else []),
         ("pairs", Table(pairs, [line[0] for line in pairs[1:]])),
         ("results", results_table(rows), "Finished runs"),
     ]
@@ -237,6 +238,6 @@ def claim_figures(preset: Preset, rows: Sequence[Row]) -> list[page.Section]:
                     steps.setdefault(verdict.question.label, []).append(step)
         if steps:
             lines = [(label, number, values) for number, (label, values) in enumerate(steps.items())]
-            figure = plots.shrinking(lines, False, "difference as seeds are added")
+            figure = shrinking(lines, False, "difference as seeds are added")
             shown.append((f"claim-{place}", ("details", claim.sentence, figure)))
     return shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -244,34 +243,6 @@ def round_times(query: Query) -> Any:
             line={**style(number), "width": 1},
         )  # fmt: skip
     return fig
-
-
-def shrinking(
-    differences: Sequence[tuple[str, int, Sequence[tuple[int, float, float, float]]]],
-    percent: bool = True,
-    title: str = "difference to the leading method",
-    x_title: str = "seeds",
-) -> Any:
-    """Paired differences with their intervals as seeds are added: (name, number of the method, (seeds, mean, low, high) …).
-    An interval that is infinite is not drawn."""
-    fig = figure(f"{title}{', in points' * percent}, with its interval", x_title, "difference")
-    for place, (name, number, steps) in enumerate(differences):
-        x = [seeds + 0.06 * (place - (len(differences) - 1) / 2) for seeds, *_ in steps]  # side by side
-        fig.add_scatter(
-            x=x, y=[mean for _, mean, _, _ in steps], name=name, mode="lines+markers", line=style(number),
-            error_y={
-                "type": "data", "symmetric": False, "array": [bar(high - mean) for _, mean, _, high in steps],
-                "arrayminus": [bar(mean - low) for _, mean, low, _ in steps], "width": 4, "thickness": 1.2,
-            },
-        )  # fmt: skip
-    fig.add_hline(y=0, line_width=1)
-    fig.update_layout(hovermode="closest")
-    fig.update_xaxes(dtick=1)
-    return fig
-
-
-def bar(length: float) -> float | None:
-    return length if math.isfinite(length) else None
 
 
 def client_bars(runs: Sequence[tuple[str, Query]]) -> Any:
