@@ -290,7 +290,9 @@ def test_the_page_of_a_preset_fills_while_it_runs(chrome, tmp_path):
             chrome.value("window.loadedOnce = true")
             assert chrome.until("!!document.querySelector('#filling tbody .state')", 60)
             assert preset.wait(300) == 0
-            assert chrome.until("document.querySelectorAll('#filling tbody .state.finished').length == 3", 60)
+            assert chrome.until(
+                "document.querySelectorAll('#filling tbody .state.finished').length == 6", 60
+            )  # two seeds each
             names = "[...document.querySelectorAll('#filling tbody tr')].map(r => r.cells[0].textContent.trim())"
             assert chrome.value(names) == list(rows)
             assert "FLOOD, Table V" in chrome.value("document.getElementById('source').textContent")
