@@ -49,3 +49,12 @@ def test_a_bad_number_of_rounds_keeps_the_last_demo(undrift, tiny):
         assert result.code == 2
         assert "--rounds" in result.sentence
         assert Path("runs/demo/index.html").exists()
+
+
+def test_a_demo_whose_runs_are_all_lost_fails(undrift, tiny, monkeypatch):
+    """On a full disk it printed an empty table and ended with 0."""
+    monkeypatch.setattr(demo, "METHODS", demo.METHODS[:2])
+    monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "clients": 4, "lr": 1e30})
+    lost = undrift("demo", "--quiet")
+    assert lost.code == 1
+    assert "every run failed" in lost.err.splitlines()[-1]

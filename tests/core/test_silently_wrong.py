@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -273,6 +274,13 @@ def test_buffers_outside_the_state_dict_do_not_depend_on_the_workers(small, mode
     )
     assert torch.equal(inline.vector, two.vector)
     assert inline.summary["stages"] == two.summary["stages"]
+
+
+def test_runs_in_threads_have_the_bits_of_a_run_alone(small):
+    alone = ud.run("scaffold", small, model=Forgetful, **QUICK).vector
+    with ThreadPoolExecutor(3) as threads:
+        runs = [threads.submit(ud.run, "scaffold", small, model=Forgetful, **QUICK) for _ in range(3)]
+    assert all(torch.equal(run.result().vector, alone) for run in runs)
 
 
 def test_a_module_whose_output_depends_on_its_calls_is_refused(small):

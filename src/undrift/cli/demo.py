@@ -43,7 +43,7 @@ def demo(
     quiet: bool = typer.Option(False, "--quiet", help="no progress, no table"),
 ) -> None:
     """Compare methods on a small noisy federation. FedAvg and seven others learn handwritten digits, in a minute."""
-    from undrift.cli.compare import carried_out, present
+    from undrift.cli.compare import carried_out, present, refuse_failed
     from undrift.cli.settings import read
     from undrift.cli.watch import require_live, watched
     from undrift.experiment.options import from_keywords
@@ -71,3 +71,4 @@ def demo(
     with watched(folder) if watch else contextlib.nullcontext():
         done = carried_out(asked, folder, quiet, None)
         present(done, json, quiet, "Undrift demo: FedAvg and the methods against drift")
+    refuse_failed(done.rows)

@@ -98,8 +98,8 @@ def show(summary: dict[str, Any], json: bool, quiet: bool) -> None:
             print(f"\n{text_table(sites)}\n", file=stream)
         for failure in summary["failures"][:5]:
             number = f"client {failure['client']}"
-            who = "a worker" if failure["client"] is None else failure.get("name", number)
-            print(f"round {failure['round']}: {who} was left out ({failure['kind']}): {failure['detail']}", file=stream)
+            who = "" if failure["client"] is None else f"{failure.get('name', number)} was left out "
+            print(f"round {failure['round']}: {who}({failure['kind']}): {failure['detail']}", file=stream)
         if summary["run"]:
             print(f"run: {summary['run']}", file=stream)
     if json:

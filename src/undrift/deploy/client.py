@@ -171,7 +171,7 @@ def site_setup(spec: Spec, node: Node) -> Setup:
     except Refused:
         raise
     except Exception as error:  # reading the data can run the site's own code
-        raise data_py_error(node.site, error) from None
+        raise data_py_error(node.site, error, node.data) from None
 
 
 def load_site_data(node: Node) -> tuple[Any, list[str] | None]:
@@ -186,7 +186,7 @@ def load_site_data(node: Node) -> tuple[Any, list[str] | None]:
     try:
         return module.load(), [str(label) for label in labels] if isinstance(labels, (list, tuple)) else None
     except (Exception, SystemExit) as error:
-        raise data_py_error(node.site, error) from None
+        raise data_py_error(node.site, error, node.data) from None
 
 
 def import_data_py(path: Path, owner: str) -> Any:
@@ -207,13 +207,13 @@ def import_data_py(path: Path, owner: str) -> Any:
             raise Refused(
                 "data", f"{owner}'s {path.name} is not Python: {type(error).__name__}{line}; correct the file"
             ) from None
-        raise data_py_error(owner, error) from None
+        raise data_py_error(owner, error, path) from None
     except (Exception, SystemExit) as error:
-        raise data_py_error(owner, error) from None
+        raise data_py_error(owner, error, path) from None
     return module
 
 
-def data_py_error(owner: str, error: BaseException) -> Refused:
+def data_py_error(owner: str, error: BaseException, file: Path) -> Refused:
     """The sentence and the traceback stay at the site: a message may quote data."""
     if isinstance(error, BadRequest):  # one of our own sentences about the data
         return Refused("data", str(error))
@@ -221,9 +221,9 @@ def data_py_error(owner: str, error: BaseException) -> Refused:
         log("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return Refused(
-            "data", f"{owner}'s data.py exits instead of returning data; remove the call that ends the program"
+            "data", f"{owner}'s {file.name} exits instead of returning data; remove the call that ends the program"
         )
-    return Refused("data", f"{owner}'s data.py raised {type(error).__name__}; see the log there")
+    return Refused("data", f"{owner}'s {file.name} raised {type(error).__name__}; see the log there")
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------
