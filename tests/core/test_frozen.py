@@ -206,8 +206,8 @@ def frozen_head():
 @pytest.mark.parametrize(
     ("method", "sentence"),
     [
-        ("fedper", "the head 2 is frozen, so there is nothing for head() to keep private"),
-        ("fedrep", "the head 2 is frozen, so there is nothing for head() to keep private"),
+        ("fedper", "the head 2 is frozen, so head() has nothing to keep private"),
+        ("fedrep", "the head 2 is frozen, so head() has nothing to keep private"),
         ("fednp", "fednp puts a prior on the last linear layer, and 2 of this model is frozen"),
         ("fedma", "2 is frozen, so its inputs and units keep their order"),
     ],
