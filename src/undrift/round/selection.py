@@ -36,7 +36,7 @@ class Uniform:
         if isinstance(self.cohort, float):
             if self.cohort > 1:
                 raise BadRequest(
-                    f"a cohort with a decimal point is a share of at most 1.0, not {self.cohort}; "
+                    f"--cohort with a decimal point is a share of at most 1.0, not {self.cohort}; "
                     "write a whole number for a number of clients"
                 )
             return max(1, int(self.cohort * population + 0.5))

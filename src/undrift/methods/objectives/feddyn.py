@@ -32,7 +32,7 @@ from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server
 
 @dataclass(frozen=True)
 class FedDyn(Objective, ServerUpdate):
-    alpha: Annotated[float, Range(above=0)] = 0.01
+    alpha: Annotated[float, Range(above=0, most=1e6)] = 0.01
     cap: Annotated[float | None, Range(above=0)] = 10.0
     decay: bool = False
 
