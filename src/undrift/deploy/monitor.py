@@ -9,9 +9,9 @@
     event      round, event (its kind in the record), detail
     end        state (finished or failed), done, detail
 
-Rounds are numbered from 0, as in the record. The server holds a lock on the file while it runs, so that a reader
-distinguishes a run that waits from one that has died. With `prometheus` given, the latest values are also written as
-a Prometheus text file, replaced as a whole.
+Rounds are numbered from 0, as in the record. The evaluation after the last one is awaited as round `rounds`. The server
+holds a lock on the file while it runs, so that a reader distinguishes a run that waits from one that has died. With
+`prometheus` given, the latest values are also written as a Prometheus text file, replaced as a whole.
 """
 
 from __future__ import annotations

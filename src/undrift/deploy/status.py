@@ -111,7 +111,8 @@ def waiting(report: dict[str, Any]) -> str:
     """Who is awaited now, in one line."""
     awaited = report["awaited"]
     if awaited is None:
-        return "the server does not run now"
+        done = report["rounds"] >= report["planned"]
+        return "all rounds are done; the server does not run now" if done else "the server does not run now"
     if not awaited["sites"]:
         return "the server runs; no site is awaited now"
     round = awaited["round"]
