@@ -17,7 +17,7 @@ from undrift.advice.heats import Contender
 from undrift.advice.pace import Pace
 from undrift.advice.race_file import read_race
 from undrift.advice.runs import RaceRuns
-from undrift.advice.shortlist import Candidate, Shortlist
+from undrift.advice.shortlist import Candidate, Constraints, Shortlist
 from undrift.cli.app import app
 from undrift.core.errors import BadRequest
 from undrift.study.dry_run import dry_run
@@ -188,7 +188,9 @@ def test_ctrl_c_gives_the_answer_so_far_and_resume_the_same_answer(raced, tmp_pa
 
 def test_a_federation_that_is_given_is_raced_as_it_is(tmp_path):
     federation = ud.federate("digits", "iid", clients=3, validation=0.2, seed=3)
-    advice = ud.advise(federation, budget="60r", rounds=2, epochs=1, out=tmp_path / "given", methods=["fedavgm"])
+    wanted = {"constraints": Constraints(personal="either"), "methods": ["fedavgm"], "out": tmp_path / "given"}
+    advice = ud.advise(federation, budget="60r", rounds=2, epochs=1, **wanted)
+    assert advisor.PERSONAL in str(advice)
     assert "the federation that was given" in str(advice)
     assert {row["seed"] for rows in advice.fresh.values() for row in rows} >= {1000, 1001}
 

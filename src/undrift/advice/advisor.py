@@ -46,6 +46,9 @@ NO_EFFECT = (
 GIVEN = "All of this is about the federation that was given: seeds vary cohorts and starts, not who holds what."
 
 
+PERSONAL = "All methods were compared by their global model, those with personal models too: `undrift compare` shows what clients get."
+
+
 class AdviceCallback(StudyCallback):
     """Called while the advisor works. Every method does nothing by default: override what you need."""
 
@@ -156,7 +159,7 @@ def carry_out(
         diagnosis,
         headline=start.headline,
         left_out=tuple(start.left_out),
-        about=asked.about,
+        about=asked.about + ((PERSONAL,) if asked.constraints.personal != "no" else ()),
     )
     keep(advice)
     most = estimate(plan, start) if asked.rounds else 0.0

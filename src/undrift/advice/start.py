@@ -75,7 +75,10 @@ def prepared(
             point = Contender(candidate.method, lr, candidate.method)
             estimate = dry_run([runs.task(point, asked.seed, runs.whole)], federations, StudyCallback())[0]
             if not estimate.has_global_model:
-                raise BadRequest("it has no global model, and validation data are for the global model")
+                raise BadRequest(
+                    "it has no global model, and validation data are for the global model; "
+                    f"`undrift compare fedavg {candidate.method}` compares what clients get"
+                )
         except BadRequest as error:
             if candidate.axis in ("plain", "named"):
                 raise BadRequest(f"{candidate.method} cannot run here: {error}") from None
