@@ -14,7 +14,7 @@ rest on a result of that federation. Its regret is measured on three seeds that 
 exhaustive search minus what the advisor recommends. Runs of the race that the exhaustive search has made are taken from
 there (they count all the same); the others are kept in docs/results/advisor-race.jsonl.
 
-`--set blind` does the same on federations that were chosen before any of them was run, and after which nothing was changed.
+`--set blind` does the same on federations that were chosen before any result on them was looked at.
 
 `alike` lets FedAvg race against itself, eight times, with other random streams: whoever is declared a winner is one by chance.
 """
