@@ -288,7 +288,7 @@ def mixture_text(trace: Trace) -> str:
 
 def last_text(trace: Trace) -> str:
     texts = [value for clients in trace.values.values() for value in clients.values()]
-    return f"{texts[-1]} ({len(texts)} times)"
+    return f"{texts[-1]} ({len(texts)} times)" if len(texts) > 1 else str(texts[-1])
 
 
 def against_text(trace: Trace) -> str:
