@@ -17,8 +17,8 @@ from undrift.deploy.spec import DeployTable
 from undrift.experiment.options import Options
 from undrift.experiment.run_toml import About, RunTables
 from undrift.experiment.tables import markdown_table
+from undrift.papers.paper_file import PaperFile
 from undrift.papers.results import ResultLine
-from undrift.papers.run import PaperFile
 from undrift.study.comparison import CompareFile
 from undrift.study.tasks import RowLine
 

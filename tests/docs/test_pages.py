@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import itertools
+import json
 import re
 import shlex
 from pathlib import Path
@@ -63,12 +64,21 @@ OPTIONS = ("row", "column", "scale")  # of a results command
 def test_every_results_command_uses_presets_rows_and_columns_that_exist():
     text = (DOCS / "results" / "run").read_text().replace("\\\n", " ")
     commands = re.findall(r"^\s+(?:[a-z0-9-]+\) )?(paper|mid) (\w+/\S+) (.*?)(?: ;;)?$", text, re.MULTILINE)
-    assert len(commands) >= 16
+    assert len(commands) >= 8
     for command, name, options in commands:
         words = shlex.split(options)
         given = {key: [word for before, word in itertools.pairwise(words) if before == f"--{key}"] for key in OPTIONS}
         scale = given["scale"][0] if command == "paper" else "mid"
         assert scales.scaled(papers.load(name), scale, rows=given["row"], columns=given["column"]).tasks()
+
+
+def test_a_results_file_is_named_after_its_preset_and_scale():
+    """docs/results/run takes PAPER-PRESET-SCALE, so the name says which preset it runs."""
+    files = [file for scale in ("quick", "mid") for file in (DOCS / "results").glob(f"*-{scale}.jsonl")]
+    assert len(files) >= 20
+    for file in files:
+        line = json.loads(file.read_text().partition("\n")[0])
+        assert file.stem == f"{line['preset'].replace('/', '-')}-{line['scale']}"
 
 
 def test_links_between_pages_resolve():

@@ -191,7 +191,8 @@ def test_nothing_of_the_live_page_imports_torch(tmp_path):
     made_run(tmp_path / "d", deploy={"sites": ["oslo"], "labels": ["x", "y"], "shape": [1, 2, 2]})
     made_run(tmp_path / "c" / "00-fedavg-seed0")
     (tmp_path / "c" / "compare.toml").write_text('seeds = [[0, 0]]\n[[methods]]\nmethod = "fedavg"\n')
-    for name, file, text in (("r", "advise.toml", 'budget = "3m"'), ("p", "paper.toml", 'preset = "flood/table5"')):
+    preset = 'preset = "flood/table5"\nscale = "quick"\n[options]\n'
+    for name, file, text in (("r", "advise.toml", 'budget = "3m"'), ("p", "paper.toml", preset)):
         made_run(tmp_path / name / "000-fedavg_lr=0.1-seed0")
         (tmp_path / name / file).write_text(text)
     script = f"""

@@ -180,7 +180,7 @@ def intervals(numbers: Mapping[str, int], rows: list[Row], found: Conclusion, co
 def preset_sections(index: Index, study: Study, finished: list[Row], quick: bool) -> list[page.Section]:
     from undrift.papers import claims, papers
     from undrift.papers import table as paper_table
-    from undrift.papers.run import paper_file
+    from undrift.papers.paper_file import paper_file
     from undrift.papers.values import with_values
 
     preset = papers.load(paper_file(study.path / "paper.toml")["preset"])

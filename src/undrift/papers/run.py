@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
 
 import tomli_w
 
 from undrift.core.errors import BadRequest
-from undrift.core.files import read_toml
-from undrift.core.schema import Name, check, setting
 from undrift.papers import claims
+from undrift.papers.paper_file import paper_file
 from undrift.papers.results import ResultWriter, checked_lines, finished
 from undrift.papers.scales import Scaled
 from undrift.papers.values import with_values
@@ -128,17 +126,3 @@ def check_looks(looks: Looks, results: Path | None) -> None:
                 f"{results} was made with --seeds {other[0]} --until-clear {other[1]}, and its intervals hold for that "
                 "only; use the same numbers, or another --results"
             )
-
-
-@dataclass(frozen=True)
-class PaperFile:
-    """The keys of paper.toml."""
-
-    preset: Name = setting(..., "name of the preset")
-    scale: Literal["quick", "mid", "paper"] = setting(..., "its scale")
-    options: dict[str, Any] = setting(..., "the options of all runs")
-
-
-def paper_file(path: Path) -> dict[str, Any]:
-    """A paper.toml, checked."""
-    return check(PaperFile, read_toml(path), str(path))
