@@ -30,6 +30,13 @@ class Batches:
         shares = ((torch.arange(rows) < k) / k.clamp(min=1)).float()
         counts = [lane.counts[: lane.steps] + [0] * (len(index) - lane.steps) for lane in lanes]
         self.share = shares[torch.tensor(counts, dtype=torch.long).T].to(device)
+        self.chosen: torch.Tensor | None = None
+
+    def choose(self, classes: int) -> None:
+        """Know d Σ weights · cross-entropy / d log-probabilities of all steps, [steps, clients, classes, rows]."""
+        steps, clients, rows = self.y.shape
+        empty = self.share.new_zeros(steps, clients, classes, rows)
+        self.chosen = empty.scatter_(2, self.y.unsqueeze(2), -self.share.unsqueeze(2))
 
     def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [clients, rows, …], y [clients, rows] and the weights [clients, rows] of a step of the first clients."""

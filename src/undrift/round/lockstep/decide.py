@@ -21,6 +21,9 @@ from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, s
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
 MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
 MOST_SAMPLES = 256  # in a batch, likewise
+FEW_CLASSES = (
+    32  # with so many at most, what the labels mean for the gradient is known for all steps before the first one
+)
 MADE_UP = 8  # samples, on which a network is tried out
 IN_EPOCHS = ("epoch_indices", "update_mask", "logits", "sample_weights", "loss", "gradient", "after_clip")
 NEVER = ("batch_indices", "after_step")  # hooks that work on one client's batch or network only
@@ -143,4 +146,5 @@ class Lockstep:
         and weights, and one batch on its way through the network."""
         vectors = 6 * 4 * rounded(self.plan.layout.nP)
         steps = self.plan.epochs * -(-samples // self.plan.batch)
-        return vectors + 4 * samples * self.sample + 20 * steps * self.rows + 3 * 4 * self.rows * self.sample
+        along = 20 + 4 * min(self.plan.classes, FEW_CLASSES)  # of one row of a batch
+        return vectors + 4 * samples * self.sample + along * steps * self.rows + 3 * 4 * self.rows * self.sample

@@ -80,7 +80,12 @@ def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def logits_gradient(log_probabilities: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """d Σ weights · cross-entropy / d logits, by the kernel that autograd calls."""
+    """d Σ weights · cross-entropy / d logits."""
     chosen = torch.zeros_like(log_probabilities).scatter_(1, y.unsqueeze(1), -weights.unsqueeze(1))
+    return through_softmax(chosen, log_probabilities)
+
+
+def through_softmax(chosen: torch.Tensor, log_probabilities: torch.Tensor) -> torch.Tensor:
+    """The gradient along the logits from that along the log-probabilities, by the kernel that autograd calls."""
     found: torch.Tensor = torch.ops.aten._log_softmax_backward_data(chosen, log_probabilities, 1, torch.float32)
     return found

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from undrift.round.lockstep import hooks
 from undrift.round.lockstep.batches import Batches
+from undrift.round.lockstep.decide import FEW_CLASSES
 from undrift.round.lockstep.deferred import Deferred, held_back
-from undrift.round.lockstep.dense import Dense, logits_gradient, losses
+from undrift.round.lockstep.dense import Dense, logits_gradient, losses, through_softmax
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.network import Stacked
 from undrift.round.lockstep.vectors import Vectors
@@ -42,6 +43,8 @@ class Stack:
         if self.plan.persist_momentum:
             self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
         self.batches = Batches(runtime, rows, self.all)
+        if self.dense is not None and not self.hooked and self.plan.classes <= FEW_CLASSES:
+            self.batches.choose(self.plan.classes)
         # Hooks see numbers at every step. Without one, losses are read at the end.
         self.deferred = None if self.hooked else Deferred(len(self.all), self.device, sees=not self.on_device())
         self.taking: torch.Tensor | None = None  # which clients take a step, where losses are read later; None: all
@@ -129,7 +132,11 @@ class Stack:
                     weights = hooks.filled(rows, self.share)
         usable = self.usable(values)
         if self.deferred is not None or any(usable):
-            self.vectors.take(dense.backward(self.leaves, logits_gradient(log_probabilities, y, weights)))
+            if self.batches.chosen is not None:
+                g = through_softmax(self.batches.chosen[step, : self.active], log_probabilities)
+            else:
+                g = logits_gradient(log_probabilities, y, weights)
+            self.vectors.take(dense.backward(self.leaves, g))
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
