@@ -54,7 +54,7 @@ def test_an_adapter_is_read_from_text():
 
 def test_a_layer_that_is_not_there_is_named():
     with pytest.raises(
-        BadRequest, match=r"no layer of the model that can have an adapter fits 'query'; it has 1, 3, 5"
+        BadRequest, match=r"no layer of the model that can have an adapter fits 'query'; choose from 1, 3, 5"
     ):
         chosen(network(), ["query"], None)
 

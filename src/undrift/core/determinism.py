@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+# Torch has one default generator per process. Whoever seeds it holds this, so that runs in threads do not draw from each other's.
+DEFAULT_GENERATOR = threading.RLock()
 
 
 @contextmanager
@@ -18,13 +22,14 @@ def deterministic(seed: int) -> Iterator[None]:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """One thread, and afterwards the default generator as it was."""
-    state = torch.get_rng_state()
-    try:
-        with one_thread():
-            yield
-    finally:
-        torch.set_rng_state(state)
+    """One thread, and afterwards the default generator as it was. Meanwhile no other run of this process draws from it."""
+    with DEFAULT_GENERATOR:
+        state = torch.get_rng_state()
+        try:
+            with one_thread():
+                yield
+        finally:
+            torch.set_rng_state(state)
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def server(app: Path, host: str, port: int) -> dict[str, Any]:
     keys = app / "keys"
     for name in ("ca.crt", "server.crt", "server.key", *(f"{site}.pub" for site in spec.all_sites)):
         if not (keys / name).is_file():
-            raise BadRequest(f"there is no {keys / name}; `python make_keys.py` makes trial keys")
+            raise BadRequest(f"there is no {keys / name}; add your keys, or make trial keys with `python make_keys.py`")
     if listening(host, port):
         raise BadRequest(
             f"port {port} is in use; stop the program that listens there, or choose another with `deploy init "

@@ -223,7 +223,10 @@ def data_py_error(owner: str, error: BaseException, file: Path) -> Refused:
         return Refused(
             "data", f"{owner}'s {file.name} exits instead of returning data; remove the call that ends the program"
         )
-    return Refused("data", f"{owner}'s {file.name} raised {type(error).__name__}; see the log there")
+    return Refused(
+        "data",
+        f"{owner}'s {file.name} raised {type(error).__name__}; correct the file, the log there has the traceback",
+    )
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------

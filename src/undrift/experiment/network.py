@@ -17,7 +17,7 @@ from torch import nn
 from undrift import models
 from undrift.contract.task import Task
 from undrift.core import samples, text
-from undrift.core.determinism import deterministic
+from undrift.core.determinism import DEFAULT_GENERATOR, deterministic
 from undrift.core.errors import BadRequest, raised
 from undrift.core.in_place import call_on_copies
 from undrift.core.modules import module_copy
@@ -38,7 +38,7 @@ def build_network(
 ) -> tuple[Flat, str]:
     """(the network as one flat vector with its initial values, its name). `freezes` are patterns of parameters that the
     method does not train."""
-    with torch.random.fork_rng(devices=[]):
+    with DEFAULT_GENERATOR, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(options.seed, "model"))
         module, name = build_module(options, federation)
         module, rest = adapted(module, options, federation)
@@ -82,7 +82,7 @@ def build_module(options: Options, federation: Federation) -> tuple[nn.Module, s
 
 def refuse_too_large(given: str, call: text.Call, federation: Federation) -> None:
     """Refuse a network that does not fit in this machine's memory. It is built without memory first, to be counted."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with DEFAULT_GENERATOR, torch.random.fork_rng(devices=[]), torch.device("meta"):
         module = models.build(call.name, federation.shape, federation.classes, call.args, call.options)
     numbers = sum(value.numel() for value in module.state_dict().values())
     needs, has = COPIES * 4 * numbers, machine_memory()
