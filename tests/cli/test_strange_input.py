@@ -89,6 +89,7 @@ STRANGE = [
     # the method as it is typed, where its part has another name
     (("run", "--method", "fedbn", "--model", "logistic"), ["fedbn", "normalisation", "resnet8"]),
     (("run", "--method", "scaffold+fedsa-lora", "--model", "logistic"), ["fedsa-lora", "--adapt"]),
+    (("compare", "fedavg", "fedsa-lora()", "--model", "logistic"), ["fedsa-lora()", "--adapt"]),
     # one table has one federation
     (("compare", "fedavg --clients 3", "scaffold"), ["--clients", "fedavg", "whole comparison"]),
     (("compare", "fedavg", "scaffold --noise symmetric(0.1)"), ["--noise", "scaffold"]),

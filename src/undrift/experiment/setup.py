@@ -149,7 +149,7 @@ def make_plan(
 
 def as_typed(composed: Method, sentence: str) -> str:
     """A part's sentence, with the method as it was typed where the part has another name: fedbn's part is norms."""
-    names = [name for name in re.split(r"[+@(]", composed.name) if name]
+    names = re.findall(r"(?:^|[+@])([^+@(]+)", composed.name)  # without parameters, which may be any text
     return sentence if any(name in sentence for name in names) else f"{clipped(composed.name)}: {sentence}"
 
 
