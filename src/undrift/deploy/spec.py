@@ -253,9 +253,7 @@ def site_federation(spec: Spec, site: str, data: Any, labels: Sequence[str] | No
     """The federation at a site: its own data, under its own client number."""
     task = spec.task
     if labels is None and "labels" in task.provides:
-        raise Refused(
-            "data", f"{site}'s data.py has no list LABELS; define it with the names of the classes 0, 1, 2, …"
-        )
+        raise Refused("data", f"{site}'s data.py has no list LABELS; add one with the names of the classes 0, 1, 2, …")
     if labels is not None and tuple(labels) != spec.labels:
         raise Refused(
             "labels",

@@ -17,10 +17,12 @@ import torch
 from undrift.core import text
 from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest
+from undrift.core.references import answer
 from undrift.core.streams import numpy_stream, torch_stream
 from undrift.data.dataset import DataSet
 from undrift.federation.environment import domains
 
+IMAGES = "finite images of the shape it was given, for (images, generator)"
 CHUNK = 1024  # a constant, so that the draws of `noisy` do not depend on the machine
 
 
@@ -94,13 +96,18 @@ class FeatureSkew:
             for number, transform in enumerate(self.transforms):
                 stream = torch_stream(self.seed, f"look/{split}", number)
                 for rows in torch.from_numpy(np.flatnonzero(given == number)).split(CHUNK):
-                    images[rows] = self._checked(transform(images[rows], stream), images[rows], number)
+                    images[rows] = transformed_images(transform, images[rows], stream)
         return images
 
-    def _checked(self, new: Any, old: torch.Tensor, number: int) -> torch.Tensor:
-        if not isinstance(new, torch.Tensor) or new.shape != old.shape or not torch.isfinite(new).all():
-            raise BadRequest(f"the domain {self.names[number]} must return finite images of the shape it was given")
-        return new
+
+def transformed_images(transform: Any, old: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
+    """What a transform, perhaps a user's function, makes of these images."""
+
+    def fits(new: Any) -> bool:
+        return isinstance(new, torch.Tensor) and new.shape == old.shape and bool(torch.isfinite(new).all())
+
+    found: torch.Tensor = answer("domain", transform, fits, IMAGES, old, stream)
+    return found
 
 
 def evenly(labels: np.ndarray, transforms: int, stream: np.random.Generator) -> np.ndarray:
