@@ -152,7 +152,9 @@ def located(loc: Sequence[Any], hints: Mapping[str, Any], table: Any) -> tuple[l
     hint: Any = hints
     value: Any = table
     for step in loc:
-        inside = without_extras(hint)
+        inside = without_extras(
+            members(hint)[0] if len(members(hint)) == 1 else hint
+        )  # a list that may be None is a list
         origin = typing.get_origin(inside) or inside
         if isinstance(inside, Mapping) and step in inside:
             hint = inside[step]
@@ -252,7 +254,11 @@ def from_text(name: str, hint: Any, text: str) -> Any:
     if int in kinds and not any(kind in (str, Literal) for kind in kinds):
         raise BadRequest(f"{name} must be {wording(hint)}, not {shown(text)}")
     if any(kind in (tuple, list, Sequence) for kind in kinds) and str not in kinds:
-        return [number(name, hint, item) for item in text.split(",")]
+        whole = any(int in map(without_extras, typing.get_args(without_extras(member))) for member in members(hint))
+        return [
+            int(item) if whole and re.fullmatch(r"\s*[0-9]{1,30}\s*", item) else number(name, hint, item)
+            for item in text.split(",")
+        ]
     return text
 
 

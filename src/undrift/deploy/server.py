@@ -25,7 +25,6 @@ from undrift.deploy.handshake import Handshake, TrafficLog, Transport, handshake
 from undrift.deploy.monitor import Log, Monitor, Progress, prometheus_file
 from undrift.deploy.sites import SitesEngine, Unsound
 from undrift.deploy.spec import MAX_SAMPLES, Spec, server_federation
-from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import kept_code
 from undrift.experiment.agreement import refuse_other_base
 from undrift.experiment.foreign_code import foreign_code, refusal, untrusted
@@ -235,9 +234,7 @@ def run_rounds(
     assert store.folder is not None
     run_fields = {"run": info.run, "session": info.sessions}
     engine = SitesEngine(spec, handshake, setup.runtime, store.states, run_fields)
-    evaluator = SiteEvaluator(
-        StageEvaluator(setup.runtime, engine, setup.options.evaluate_every, setup.options.evaluate_clients), engine
-    )
+    evaluator = SiteEvaluator(setup.evaluator(engine), engine)
     last_event = store.record.all("SELECT COALESCE(MAX(rowid), 0) FROM events")[0][0]
     progress = Progress(log, store, handshake.monitor, setup.plan.task.shown, last_event)
     loop = setup.loop(engine, store, progress, evaluator)

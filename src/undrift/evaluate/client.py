@@ -1,5 +1,5 @@
-"""What a worker does for an evaluation: the global model on a span of a test set, a client's models on its own and on the
-whole test set, and a newcomer after it has fine-tuned what the server has."""
+"""What a worker does for an evaluation: the global model on a span of a test set, a client's models on its own data and on
+the whole test set, and a newcomer after it has fine-tuned what the server has."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from undrift.contract.job import CHUNK, ClientData, Job, eval_logits
+from undrift.core import samples
 from undrift.core.vector import Integers
 from undrift.round.orders import Order, Reply
 
@@ -35,16 +36,23 @@ def spans(size: int) -> list[tuple[int, int]]:
 
 def evaluated_on(runtime: Runtime, order: Order) -> Any:
     """The samples that a client's models are evaluated on first."""
-    whole = "global" in order.evaluate_on
-    return runtime.federation.evaluation_set("global")[0] if whole else runtime.federation.own_test(order.client)[0]
+    federation = runtime.federation
+    if "global" in order.evaluate_on:
+        return federation.evaluation_set("global")[0]
+    own = federation.own_test(order.client)[0]
+    if "validation" not in order.evaluate_on:
+        return own
+    return samples.joined([own, federation.own_validation(order.client)[0]])
 
 
 def client_metrics(
     runtime: Runtime, order: Order, mixture: Mixture, integers: Integers, ready: torch.Tensor | None = None
 ) -> Metrics:
-    """A client's models, evaluated where the order says: on its own test slice, on the whole test set. `ready`: their mixed
-    outputs on `evaluated_on`, where they are known."""
+    """A client's models, evaluated where the order says: on its own test slice, and on the whole test set or on its own
+    validation part. `ready`: their mixed outputs on `evaluated_on`, where they are known."""
     federation = runtime.federation
+    if "validation" in order.evaluate_on:
+        return own_metrics(runtime, order, mixture, integers, ready)
     logits = None
     if "global" in order.evaluate_on:
         logits = mixed_logits(runtime, mixture, integers, evaluated_on(runtime, order)) if ready is None else ready
@@ -61,6 +69,20 @@ def client_metrics(
     return metrics | {"own": runtime.measure(ready, labels)}
 
 
+def own_metrics(
+    runtime: Runtime, order: Order, mixture: Mixture, integers: Integers, ready: torch.Tensor | None
+) -> Metrics:
+    """A client's models on its own test slice and on its own validation part, which pass through the network together."""
+    federation = runtime.federation
+    tested, held = federation.own_test(order.client)[1], federation.own_validation(order.client)[1]
+    if not len(tested) + len(held):
+        return {}
+    if ready is None:
+        ready = mixed_logits(runtime, mixture, integers, evaluated_on(runtime, order))
+    parts = {"own": (ready[: len(tested)], tested), "validation": (ready[len(tested) :], held)}
+    return {data: runtime.measure(logits, y) for data, (logits, y) in parts.items() if len(y)}
+
+
 def global_metrics(runtime: Runtime, logits: torch.Tensor, quick: bool = False) -> Metrics:
     """Metrics of logits on the whole test set, and on every domain of it by itself."""
     y = runtime.federation.evaluation_set("global")[1]
@@ -74,6 +96,12 @@ def slice_metrics(runtime: Runtime, client: int, logits: torch.Tensor) -> Metric
     """Of logits on the whole test set: the metrics on a client's slice of it; nothing for a client without a slice."""
     rows, labels = runtime.federation.slice(client)
     return {"own": runtime.measure(logits[rows], labels)} if len(rows) else {}
+
+
+def validation_metrics(runtime: Runtime, client: int, logits: torch.Tensor) -> Metrics:
+    """Of logits on the whole validation set: the metrics on a client's own part of it; nothing for a client without one."""
+    places, labels = runtime.federation.validation_slice(client)
+    return {"validation": runtime.measure(logits[places], labels)} if len(places) else {}
 
 
 def fine_tuned(runtime: Runtime, order: Order) -> Reply:

@@ -4,10 +4,11 @@
     G    the evaluated global model after aggregation
     L1   what a client uses after receiving the new model and personalizing it
 
-L1 and L2 are evaluated per client on its own test slice (Acc(L)) and on the whole test set (Acc(G)). Without a
-Personalize part and without private entries L1 *is* the global model, so one pass over the test set serves G and every
-L1. Newcomers (clients that never train with the others) are evaluated on their own slice ("unseen"): with the global
-model as it is (G), and after they fine-tuned it on their own data (L2).
+L1 and L2 are evaluated per client on its own test slice (Acc(L)) and on the whole test set (Acc(G)), or on its own
+validation part instead of the latter. Without a Personalize part and without private entries L1 *is* the global model, so
+one pass over the test set (and one over the validation set) serves G and every L1. Newcomers (clients that never train with
+the others) are evaluated on their own slice ("unseen"): with the global model as it is (G), and after they fine-tuned it on
+their own data (L2).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from undrift.core import samples
 from undrift.core.errors import RunFailed
 from undrift.core.streams import numpy_stream
 from undrift.evaluate import orders
-from undrift.evaluate.client import Metrics, global_metrics, slice_metrics
+from undrift.evaluate.client import Metrics, global_metrics, slice_metrics, validation_metrics
 from undrift.round.engine import Engine
 from undrift.round.orders import Reply
 from undrift.round.runtime import Runtime
@@ -41,9 +42,11 @@ class StageEvaluator:
     engine: Engine
     every: int
     clients: str | int  # "cohort", "all" or a number
+    at: Sequence[int] = ()  # and after these rounds
 
     def is_due(self, round: int) -> bool:
-        return (round + 1) % self.every == 0 or round + 1 == self.runtime.plan.rounds
+        done = round + 1
+        return done % self.every == 0 or done == self.runtime.plan.rounds or done in self.at
 
     def population(self, cohort: Sequence[int]) -> list[int]:
         if self.clients == "cohort":
@@ -60,25 +63,35 @@ class StageEvaluator:
         """All metrics of one round; `state` is the committed one, `answers` are those that passed quarantine."""
         plan, federation = self.runtime.plan, self.runtime.federation
         logits = None if plan.private is not None else self.logits(state, round, "global")
-        rows, on_global = list[Metric](), Metrics()
+        rows, on_global, held = list[Metric](), Metrics(), None
         if logits is not None:
             on_global = global_metrics(self.runtime, logits, quick=not self.is_due(round))
             rows += named(round, None, "G", on_global)
             if federation.validation:
-                y = federation.evaluation_labels("validation")
-                found = self.runtime.measure(self.logits(state, round, "validation"), y)
+                held = self.logits(state, round, "validation")
+                found = self.runtime.measure(held, federation.evaluation_labels("validation"))
                 rows += named(round, None, "G", {"validation": found})
         if not self.is_due(round):
             return rows
         population = self.population(cohort)
         rows += self.after_training(state, round, population, answers)
-        if logits is not None and plan.method.one("personalize") is None and federation.lazy_clients is None:
+        if logits is not None and self.one_model_for_all():
             whole = on_global if "global" in plan.evaluate_on else {}
             for client in population:
-                rows += named(round, client, "L1", whole | slice_metrics(self.runtime, client, logits))
+                own = slice_metrics(self.runtime, client, logits)
+                if held is not None and "validation" in plan.evaluate_on:
+                    own |= validation_metrics(self.runtime, client, held)
+                rows += named(round, client, "L1", whole | own)
         else:
             rows += self.after_receiving(state, round, population, open_round)
         return rows + self.newcomers(state, round, logits)
+
+    def one_model_for_all(self) -> bool:
+        """Whether stage L1 can be read from the global model's outputs on whole sets."""
+        plan, federation = self.runtime.plan, self.runtime.federation
+        if plan.method.one("personalize") is not None or federation.lazy_clients is not None:
+            return False
+        return "validation" not in plan.evaluate_on or len(federation.validators) == federation.clients
 
     def logits(self, state: ServerState, round: int, data: str) -> torch.Tensor:
         """Of the evaluated model on a whole set."""

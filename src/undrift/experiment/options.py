@@ -113,9 +113,13 @@ class Options:
     evaluate_clients: Literal["cohort", "all"] | Count = option(
         "cohort", "which clients to evaluate: cohort, a number of clients, or all"
     )
-    evaluate_on: Literal["both", "own"] = option(
-        "both", "what clients are evaluated on: both their own test slice and the whole test set, or own"
+    evaluate_at: Sequence[Count] | None = option(
+        None, "evaluate clients after these rounds too, joined by commas, as in 10,25"
     )
+    evaluate_on: Literal["both", "own", "validation"] = option(
+        "both", "what clients are evaluated on: both their own test slice and the whole test set, own alone, or validation for their "
+        "own test slice and their own validation data"
+    )  # fmt: skip
     thresholds: Sequence[float] = option(
         THRESHOLDS, "thresholds ε of ρ(ε), the number of clients whose headline is better than ε; none by default where the "
         "headline is no share"
@@ -157,6 +161,7 @@ class Options:
         for name, value in check(Options, vars(self), in_file=False, flags=True).items():
             setattr(self, name, value)
         self.thresholds = tuple(self.thresholds)
+        self.evaluate_at = None if self.evaluate_at is None else tuple(self.evaluate_at)
         for name in OBJECTS:
             value = getattr(self, name)
             if isinstance(value, str) and not value:
@@ -193,7 +198,7 @@ def from_keywords(given: Mapping[str, Any]) -> Options:
             raise unknown("option", name, FIELDS)
     typed = {
         name: from_text(f"--{name.replace('_', '-')}", HINTS[name], given[name])
-        for name in ("thresholds", "evaluate_clients")
+        for name in ("thresholds", "evaluate_clients", "evaluate_at")
         if isinstance(given.get(name), str)
     }
     return Options(**{**given, **typed})

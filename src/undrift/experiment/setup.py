@@ -34,6 +34,8 @@ from undrift.round.loop import Evaluator, Loop
 from undrift.round.runtime import Runtime
 from undrift.store.run_store import RunStore
 
+EVALUATE_ON = {"both": ("own", "global"), "own": ("own",), "validation": ("own", "validation")}
+
 
 @dataclass
 class Setup:
@@ -53,13 +55,18 @@ class Setup:
         """The privacy loss after so many rounds, where an upload part counts it (∞ without noise)."""
         return epsilon_after(self.plan, rounds)
 
+    def evaluator(self, engine: Engine) -> StageEvaluator:
+        """Evaluates the clients when and where the options say, on an engine."""
+        asked = self.options
+        return StageEvaluator(
+            self.runtime, engine, asked.evaluate_every, asked.evaluate_clients, asked.evaluate_at or ()
+        )
+
     def loop(
         self, engine: Engine, store: RunStore, callback: RunCallback | None = None, evaluator: Evaluator | None = None
     ) -> Loop:
         """The loop of this run's rounds on an engine."""
-        options = self.options
-        if evaluator is None:
-            evaluator = StageEvaluator(self.runtime, engine, options.evaluate_every, options.evaluate_clients)
+        options, evaluator = self.options, evaluator or self.evaluator(engine)
         return Loop(
             self.runtime, engine, store, self.selection, evaluator, callback.on_round if callback is not None else None,
             options.tolerate, options.stop_at, callback.on_metrics if callback is not None else None,
@@ -71,6 +78,10 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     federation = federation or build_federation(options)
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
+    if options.evaluate_on == "validation" and not federation.validation:
+        raise BadRequest(
+            "--evaluate-on validation evaluates clients on validation data, and there is none; add --validation 0.1"
+        )
     task = run_task(options, federation)
     composed = composition(options, parts)
     flat, model_name = network.build_network(options, federation, task, composed.freezes)
@@ -133,7 +144,7 @@ def make_plan(
         cohorts=selection.kind_of_cohort(chosen, federation.clients), uncovered=options.uncovered,
         secret=options.engine == "flower" and any(one.protects for one in composed.parts),
         weight_cap=1.0 if options.weight_cap is None else options.weight_cap,
-        evaluate_on=("own", "global") if options.evaluate_on == "both" else ("own",),
+        evaluate_on=EVALUATE_ON[options.evaluate_on],
     )  # fmt: skip
     try:
         composed = composed.resolve(plan)

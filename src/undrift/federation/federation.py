@@ -164,6 +164,17 @@ class Federation:
         rows, labels = self.slice(client)
         return self.test_x[rows], labels
 
+    def own_validation(self, client: int) -> Samples:
+        """(x, y) of a client's own validation part, with the labels that it would train on. Empty if it has none."""
+        rows = torch.from_numpy(np.ascontiguousarray(self._split(client)[1]))
+        return self.x[rows], self.renamed(client, self.y[rows])
+
+    def validation_slice(self, client: int) -> Samples:
+        """(places in the validation set, labels) of a client's own validation part, for one of the `validators`."""
+        rows = self._split(client)[1]
+        places = np.searchsorted(self.validation_rows(), rows)
+        return torch.from_numpy(places), self.renamed(client, self.y[torch.from_numpy(np.ascontiguousarray(rows))])
+
     def evaluation_set(self, data: str, span: tuple[int, int] | None = None) -> Samples:
         """The whole test set ("global"), or the union of the clients' validation data ("validation"), or a span of it."""
         if data == "validation":
@@ -178,14 +189,19 @@ class Federation:
         return self.y[torch.from_numpy(self.validation_rows())] if data == "validation" else self.test_y
 
     def validation_rows(self) -> np.ndarray:
-        """The rows of the clients' validation parts, each once. Where shards are computed on demand (`resample`), those
-        of at most `VALIDATORS` clients, evenly spaced: to read a million clients would take minutes."""
+        """The rows of the validators' validation parts, each once."""
         if self._validation_rows is None:
-            clients: Sequence[int] = range(self.clients)
-            if not isinstance(self.shards, list) and self.clients > VALIDATORS:
-                clients = np.linspace(0, self.clients - 1, VALIDATORS).astype(int).tolist()
-            self._validation_rows = np.unique(np.concatenate([self._split(client)[1] for client in clients]))
+            self._validation_rows = np.unique(np.concatenate([self._split(client)[1] for client in self.validators]))
         return self._validation_rows
+
+    @property
+    def validators(self) -> Sequence[int]:
+        """The clients whose validation parts make the validation set: all, or where shards are computed on demand
+        (`resample`) at most `VALIDATORS`, evenly spaced, because to read a million clients would take minutes."""
+        if isinstance(self.shards, list) or self.clients <= VALIDATORS:
+            return range(self.clients)
+        found: list[int] = np.linspace(0, self.clients - 1, VALIDATORS).astype(int).tolist()
+        return found
 
     def proxy(self) -> Samples | None:
         """(x, y) of the server's proxy set, or None."""

@@ -36,7 +36,7 @@ class Order:
     state_round: int | None = None
     keep_round: int | None = None
     state: Tree = None  # filled in by the keeper of the states (the store, or a site)
-    evaluate_on: tuple[str, ...] = ()  # "own", "global": where the client's model is evaluated
+    evaluate_on: tuple[str, ...] = ()  # "own", "global", "validation": where the client's model is evaluated
     budget: int | None = None  # steps a slow client manages
     span: tuple[int, int] = (0, 0)  # "evaluate": samples of the test set; "diagnose": which diagnostic, which piece
     data: str = "global"  # "evaluate": which set; "personalize": "held" for the model the client trained last
