@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 
 import pytest
@@ -12,6 +13,7 @@ import undrift as ud
 from undrift.advice import advisor, start
 from undrift.advice.advisor import AdviceCallback, carry_out
 from undrift.advice.contenders import best_rates, compositions, other_contenders, plain_contenders
+from undrift.advice.criterion import CLIENTS_MODELS, GLOBAL_MODEL
 from undrift.advice.findings import Diagnosis, Finding
 from undrift.advice.heats import Contender
 from undrift.advice.pace import Pace
@@ -20,12 +22,14 @@ from undrift.advice.runs import RaceRuns
 from undrift.advice.shortlist import Candidate, Constraints, Shortlist
 from undrift.cli.app import app
 from undrift.core.errors import BadRequest
+from undrift.store.record import rows_of
+from undrift.study.comparison import safe
 from undrift.study.dry_run import dry_run
 from undrift.study.tasks import Federations, StudyCallback
 
 BUDGET = "100r"  # of the smallest plan
 SMALL = {"data": "digits", "partition": "dirichlet(0.3)", "clients": 4, "rounds": 4, "validation": 0.2, "epochs": 1}
-FEDAVG, SCAFFOLD = (Contender(name, 0.05, name) for name in ("fedavg", "scaffold"))
+FEDAVG, SCAFFOLD, FEDPER = (Contender(name, 0.05, name) for name in ("fedavg", "scaffold", "fedper"))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,11 +54,16 @@ def hashes(advice):
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("contender", [FEDAVG, SCAFFOLD], ids=lambda one: one.method)
-def test_a_run_that_paused_twice_is_the_run_that_never_did(tmp_path, contender):
+@pytest.mark.parametrize(
+    ("contender", "criterion"),
+    [(FEDAVG, GLOBAL_MODEL), (SCAFFOLD, GLOBAL_MODEL), (FEDAVG, CLIENTS_MODELS), (FEDPER, CLIENTS_MODELS)],
+)
+def test_a_run_that_paused_twice_is_the_run_that_never_did(tmp_path, contender, criterion):
     def runs(name):
         options = {**SMALL, "lr": 0.05}
-        return RaceRuns(tmp_path / name, options, Federations(), StudyCallback())
+        found = RaceRuns(tmp_path / name, options, Federations(), StudyCallback(), criterion=criterion)
+        found.scored_after = (1, 3)
+        return found
 
     paused, whole = runs("paused"), runs("whole")
     first = [paused.scores([contender], 1, rounds)[contender][0] for rounds in (1, 3)]
@@ -62,6 +71,11 @@ def test_a_run_that_paused_twice_is_the_run_that_never_did(tmp_path, contender):
     assert rows[0]["model_sha256"] == rows[1]["model_sha256"]
     assert first == [whole.scores([contender], 1, rounds)[contender][0] for rounds in (1, 3)]
     assert (paused.rounds_run, whole.rounds_run) == (4, 4)
+    assert all(map(math.isfinite, first))
+    metrics = "SELECT round, client, stage, data, metric, value FROM metrics ORDER BY 1, 2, 3, 4, 5"
+    assert rows_of(paused.folder / paused.task(contender, 0, 4).name, metrics) == rows_of(
+        whole.folder / whole.task(contender, 0, 4).name, metrics
+    )
 
 
 def test_contenders_that_share_stacks_pause_and_continue_as_they_do_alone(tmp_path):
@@ -190,9 +204,70 @@ def test_a_federation_that_is_given_is_raced_as_it_is(tmp_path):
     federation = ud.federate("digits", "iid", clients=3, validation=0.2, seed=3)
     wanted = {"constraints": Constraints(personal="either"), "methods": ["fedavgm"], "out": tmp_path / "given"}
     advice = ud.advise(federation, budget="60r", rounds=2, epochs=1, **wanted)
-    assert advisor.PERSONAL in str(advice)
+    assert "compared by what a client uses after it received the model, on the client's own data (L1 Acc(L)" in str(
+        advice
+    )
     assert "the federation that was given" in str(advice)
     assert {row["seed"] for rows in advice.fresh.values() for row in rows} >= {1000, 1001}
+
+
+# ---- personal models -------------------------------------------------------------------------------------------------
+
+
+OTHER_NAMES = {**SMALL, "partition": "iid", "noise": "permute(1.0)"}  # every client calls the classes by other names
+
+
+@pytest.fixture(scope="module")
+def personal(tmp_path_factory, quick):
+    """A race with a method that has no global model, where one model for all clients cannot be right."""
+    wanted = {"constraints": Constraints(personal="yes"), "methods": ["fedper"]}
+    return ud.advise(budget=BUDGET, out=tmp_path_factory.mktemp("race") / "personal", **wanted, **OTHER_NAMES)
+
+
+def test_where_one_model_cannot_be_right_for_all_a_personal_one_is_recommended(personal):
+    assert personal.clear
+    assert personal.recommended.method == "fedper"
+    assert str(personal).startswith("Use fedper at --lr ")
+    assert "Its L1 Acc(L) differs from plain averaging" in str(personal)
+    gaps = [
+        a["stages"]["L1"]["acc_local"]["mean"] - b["stages"]["L1"]["acc_local"]["mean"]
+        for a, b in zip(*personal.fresh.values(), strict=True)
+    ]
+    assert list(personal.difference.values) == gaps
+    assert personal.as_json()["compared_by"] == {"stage": "L1", "data": "own"}
+    page = personal.report().read_text()
+    assert "validation L1 Acc(L)" in page
+
+
+def test_a_personal_race_is_scored_on_the_clients_own_validation_data(personal):
+    """The mean of a heat is the mean over seeds of the mean over clients, after the rounds of the heat."""
+    for heat in personal.heats:
+        for standing in heat.standings:
+            label, values = safe(standing.contender.label), []
+            for seed in range(heat.heat.seeds):
+                (run,) = personal.folder.glob(f"*-{label}-seed{seed}")
+                found = rows_of(run, OF_CLIENTS, (heat.heat.rounds - 1,))
+                assert len(found) == 4
+                values.append(sum(value for (value,) in found) / 4)
+            assert standing.mean == pytest.approx(sum(values) / len(values))
+
+
+OF_CLIENTS = "SELECT value FROM metrics WHERE stage='L1' AND data='validation' AND metric='accuracy' AND round=?"
+
+
+def test_a_personal_race_is_repeated_from_its_record(personal):
+    assert read_race(personal.folder).constraints.personal == "yes"
+    again = carry_out(read_race(personal.folder), personal.folder)
+    assert hashes(again) == hashes(personal)
+    assert [heat.as_json() for heat in again.heats] == [heat.as_json() for heat in personal.heats]
+
+
+def test_without_personal_models_the_global_model_is_compared_as_ever(raced, tmp_path):
+    assert raced.as_json()["compared_by"] == {"stage": "G", "data": "global"}
+    assert "compared by" not in str(raced)
+    runs = RaceRuns(tmp_path, {**SMALL, "lr": 0.05}, Federations(), StudyCallback())
+    runs.scored_after = (2, 4)
+    assert not {"evaluate_on", "evaluate_at"} & set(runs.task(FEDAVG, 0, 2).settings)
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -202,7 +277,7 @@ def test_a_federation_that_is_given_is_raced_as_it_is(tmp_path):
     ({"budget": "5r"}, r"a budget of 5 rounds is too small for one race of .* over 4 rounds; give --budget \d+r"),
     ({"budget": "soon"}, "--budget must be minutes or rounds"),
     ({"validation": 0.01}, "too few to choose a method on; it needs at least 20: give --validation"),
-    ({"methods": ["fedper"]}, "fedper cannot run here: it has no global model"),
+    ({"methods": ["fedper"]}, "fedper cannot run here: it has no global model to compare; with --personal yes"),
     ({"methods": ["nothing"]}, "nothing cannot run here: unknown method"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_refused_in_a_sentence_and_leaves_nothing(tmp_path, given, sentence):

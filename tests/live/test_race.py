@@ -12,6 +12,7 @@ from undrift.live.index import Index
 from undrift.live.runs_view import study_state
 from undrift.live.study_view import sections
 from undrift.report.page import headed, inside
+from undrift.store.record import Record
 
 spec = importlib.util.spec_from_file_location("made", Path(__file__).with_name("made.py"))
 made = importlib.util.module_from_spec(spec)
@@ -120,6 +121,28 @@ def test_fresh_seeds_are_added_to_the_difference_one_by_one(race):
         "fedavg lr=0.1",
         "scaffold lr=?",
     ]
+
+
+def test_a_race_of_personal_models_shows_what_clients_use(race):
+    """Runs with a global model too: what counts is the mean over clients on their own data, on validation data in the curves."""
+    for path in race.glob("*-seed0"):
+        record = Record(path / "run.sqlite")
+        record.db.execute(
+            "UPDATE metrics SET value = 0.25 * (1 + client) WHERE stage = 'L1' AND round = 4"
+        )  # 50 % in the mean
+        record.db.execute("INSERT INTO metrics VALUES (4, 0, 'L1', 'validation', 'accuracy', 0.75)")
+        record.db.commit()
+        record.close()
+    (race / "advise.json").write_text(json.dumps({**ANSWER, "compared_by": {"stage": "L1", "data": "own"}}))
+    index = Index([race.parent])
+    index.poll()
+    found = {section[0]: section[1] for section in sections(index, index.studies["race"])}
+    lines = {line[0]: str(line[2]) for line in found["filling"].rows[1:]}
+    assert "50.00 (5/10)" in lines["fedavg lr=0.1"]
+    assert "51.00 (2/10)" in lines["scaffold lr=?"]  # its second round is the last that was evaluated
+    assert [list(line.y) for line in found["race-curves"].data if line.name == "fedavg lr=0.1"] == [[0.75]]
+    assert found["race-curves"].layout.title.text.startswith("L1: on receipt, own validation data")
+    assert found["heats"].layout.yaxis.title.text == "validation L1 Acc(L)"
 
 
 def test_who_stays_to_the_end_does_not_go_on(race):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from undrift.advice.criterion import criterion_of
 from undrift.advice.findings import Diagnosis
 from undrift.core.headline import Headline
 from undrift.core.words import clock
@@ -75,7 +76,9 @@ def difference(answer: Mapping[str, Any], headline: Headline) -> Any:
     found = answer["difference"]
     unit = ", in points" if headline.percent else ""
     seeds = [f"seed {number + 1}" for number in range(found["seeds"])]
-    fig = plots.figure(f"{found['challenger']} − {found['plain']}: {headline.title}{unit}", "", "difference")
+    fig = plots.figure(
+        f"{found['challenger']} − {found['plain']}: {criterion_of(answer).title(headline)}{unit}", "", "difference"
+    )
     values = [headline.factor * value for value in found["values"]]
     fig.add_scatter(
         x=seeds, y=values, mode="markers", name="each fresh seed", marker={"size": 9, "color": plots.COLOURS[0]}
@@ -103,7 +106,8 @@ def heats_figure(answer: Mapping[str, Any], headline: Headline, numbers: Mapping
                 paths.setdefault(f"{one['method']} lr={one['lr']:g}", []).append(
                     (heat["rounds"], headline.factor * one["mean"])
                 )
-    fig = plots.figure("mean over seeds, after the rounds of each heat", "rounds", f"validation {headline.title}")
+    title = criterion_of(answer).title(headline)
+    fig = plots.figure("mean over seeds, after the rounds of each heat", "rounds", f"validation {title}")
     gone = [(label, path[0]) for label, path in paths.items() if len(path) == 1 and path[0][0] == heats[0]["rounds"]]
     if gone and len(heats) > 1:
         fig.add_scatter(

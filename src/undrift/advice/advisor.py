@@ -37,6 +37,7 @@ NO_EFFECT = (
     "out",
     "force",
     "evaluate_every",
+    "evaluate_at",
     "evaluate_clients",
     "stop_at",
     "track",
@@ -44,9 +45,6 @@ NO_EFFECT = (
 
 
 GIVEN = "All of this is about the federation that was given: seeds vary cohorts and starts, not who holds what."
-
-
-PERSONAL = "All methods were compared by their global model, those with personal models too: `undrift compare` shows what clients get."
 
 
 class AdviceCallback(StudyCallback):
@@ -76,9 +74,10 @@ def advise(
     """Which method for this federation, with evidence.
 
     The federation is measured, methods that cannot help are left out, the others race on validation data, and the best of them
-    is compared with plain averaging on fresh seeds and test data. `federation` comes from `ud.federate` or `ud.Federation` and
-    needs validation data. Without one, the keywords `data`, `partition`, `clients` … make it, anew for every seed. The other
-    keywords are the options of `undrift run`. `lr` is the middle one of the three rates that are raced.
+    is compared with plain averaging on fresh seeds and test data. What counts is the global model, or with
+    `constraints=Constraints(personal="yes")` what clients use, on their own data. `federation` comes from `ud.federate` or
+    `ud.Federation` and needs validation data. Without one, the keywords `data`, `partition`, `clients` … make it, anew for
+    every seed. The other keywords are the options of `undrift run`. `lr` is the middle one of the three rates that are raced.
 
     `budget` is "10m" (minutes) or "2000r" (rounds). `everything=True` races every method that applies, `methods` adds some to
     the shortlist. The runs are kept in `out` (default runs/DATA-advise-N).
@@ -153,13 +152,16 @@ def carry_out(
     except BadRequest:
         remove_unused(folder)
         raise
+    criterion = start.runs.criterion
+    said = criterion.sentence(start.headline)
     advice = Advice(
         folder,
         {**asked.options},
         diagnosis,
         headline=start.headline,
         left_out=tuple(start.left_out),
-        about=asked.about + ((PERSONAL,) if asked.constraints.personal != "no" else ()),
+        about=asked.about + ((said,) if said else ()),
+        criterion=criterion,
     )
     keep(advice)
     most = estimate(plan, start) if asked.rounds else 0.0

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from undrift.advice.criterion import GLOBAL_MODEL, Criterion
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import Contender, HeatResult
 from undrift.advice.paired import Paired, paired
 from undrift.contract.compose import PREFERRED
 from undrift.core.headline import ACCURACY, Headline
 from undrift.core.words import clock
-from undrift.experiment.tables import headline_value
 from undrift.methods.naming import method_pieces
 from undrift.report.report import option_text
 from undrift.study.tasks import Row
@@ -37,6 +37,7 @@ NOT_IN_COMMAND = (
     "force",
     "validation",
     "evaluate_every",
+    "evaluate_at",
     "evaluate_clients",
 )
 
@@ -57,6 +58,7 @@ class Advice:
     budget: Mapping[str, Any] = field(default_factory=dict)  # asked, rounds planned, rounds run, seconds
     stopped: str = ""  # why the race is not finished, and how to finish it
     about: tuple[str, ...] = ()  # sentences about what was raced: a simulated federation, one deal
+    criterion: Criterion = GLOBAL_MODEL  # what the methods were compared by
 
     def __str__(self) -> str:
         return self.text()
@@ -69,7 +71,7 @@ class Advice:
         if self.plain is None or self.challenger is None:
             return None
         rows = [self.fresh.get(one.label, ()) for one in (self.challenger, self.plain)]
-        pairs = [(headline_value(a), headline_value(b)) for a, b in zip(*rows)]
+        pairs = [(self.criterion.value(a), self.criterion.value(b)) for a, b in zip(*rows)]
         gaps = [a - b for a, b in pairs if a is not None and b is not None]
         return paired(gaps, self.headline.lower) if gaps and len(gaps) == len(pairs) else None
 
@@ -127,24 +129,25 @@ class Advice:
             reason = "nobody else finished the race" if self.challenger is None else "fresh seeds have not been run"
             return f"Nothing speaks against plain averaging yet: {reason}. Use {rate}.{leader}"
         assert self.challenger is not None
+        title = self.criterion.title(self.headline)
         by = found.shown(2, self.headline.factor)
         on = f"on {counted(found.seeds, 'fresh seed')}, on test data"
         means = f"{self.headline.show(self.mean(self.challenger))} against {self.headline.show(self.mean(self.plain))}"
         if self.clear:
             return (
-                f"Use {self.challenger.method} at --lr {self.challenger.lr:g}. Its {self.headline.title} differs from plain "
+                f"Use {self.challenger.method} at --lr {self.challenger.lr:g}. Its {title} differs from plain "
                 f"averaging at its own best rate ({self.plain.lr:g}) by {by}{unit} {on} ({means}; 95 % interval)."
             )
         worse = found.outcome == "false"
         said = "which is worse" if worse else "which may be chance"
         return (
             f"No clear winner: use {rate}. The best other method of the race, {self.challenger.label}, differs from it by "
-            f"{by}{unit} in {self.headline.title} {on} ({means}; 95 % interval), {said}."
+            f"{by}{unit} in {title} {on} ({means}; 95 % interval), {said}."
         )
 
     def mean(self, contender: Contender) -> float | None:
         """The mean headline on fresh seeds."""
-        values = [headline_value(row) for row in self.fresh.get(contender.label, ())]
+        values = [self.criterion.value(row) for row in self.fresh.get(contender.label, ())]
         known = [value for value in values if value is not None]
         return float(np.mean(known)) if known and len(known) == len(values) else None
 
@@ -254,6 +257,7 @@ class Advice:
                 "values": list(gap.values),
             },
             "headline": vars(self.headline),
+            "compared_by": vars(self.criterion),
             "means": {one.label: self.mean(one) for one in (self.challenger, self.plain) if one and self.fresh},
             "worst_tenth": self.worst,
             "heats": [heat.as_json() for heat in self.heats],

@@ -102,6 +102,8 @@ RULES = (
     Rule("personal", "fliu25", "every client keeps a quarter of its own model",
          Kept("fliu-table1-quick", "L1 Acc(L)", {"column": "PATH"}, {"row": "FLIU25"}, {"row": "FedAvg"}, 2.5, 1)),
     Rule("personal", "finetune", "every client trains the global model a little further"),
+    Rule("personal", "fedper", "the last layer stays at the client, where the labels are"),
+    Rule("personal", "local", "every client trains alone: what a federation has to be better than"),
     Rule("personal", "ditto", "a personal model beside the global one, held near it"),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -11,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from undrift.advice.budget import FRESH
+from undrift.advice.criterion import GLOBAL_MODEL, Criterion
 from undrift.advice.heats import Contender
 from undrift.engine.spawn import cores
-from undrift.store.record import headline_of, rows_of
 from undrift.study.compare import how_to_spread
 from undrift.study.comparison import Comparison, safe
 from undrift.study.dry_run import Estimate
 from undrift.study.pausing import rounds_done
 from undrift.study.tasks import WORTH_PROCESSES, Federations, Row, StudyCallback, Task, run_tasks
 
-VALIDATION = "SELECT value FROM metrics WHERE stage='G' AND data='validation' AND metric=? AND round=?"
-
 
 class RaceRuns:
     """The runs of one race. `options`: those of `undrift run` without method, rate and seeds. `expected`: what the dry run
-    says about a whole run, by method."""
+    says about a whole run, by method. `criterion`: what counts. `scored_after`: the rounds of the heats."""
 
     def __init__(
         self,
@@ -35,11 +32,13 @@ class RaceRuns:
         callback: StudyCallback,
         seeds: tuple[int, int | None] = (0, None),
         expected: Mapping[str, Estimate] | None = None,
+        criterion: Criterion = GLOBAL_MODEL,
     ) -> None:
         asked, self.spread = how_to_spread(Comparison((), options, ()))
         self.folder, self.options, self.federations, self.callback = folder, asked.options, federations, callback
         self.seed, self.data_seed = seeds
         self.expected = expected or {}
+        self.criterion, self.scored_after = criterion, tuple[int, ...]()
         self.whole = int(options["rounds"])
         self.numbers: dict[str, int] = {}  # of the contenders, in the names of their folders
         self.rounds_run, self.seconds = 0, 0.0
@@ -50,7 +49,7 @@ class RaceRuns:
         pairs = [(one, self.seed + number) for number in range(seeds) for one in asked]
         tasks = [self.task(one, seed, rounds) for one, seed in pairs]
         for (one, _), task, row in zip(pairs, tasks, self.advance(tasks)):
-            found[one].append(-math.inf if "failed" in row else validation(self.folder / task.name, rounds))
+            found[one].append(-math.inf if "failed" in row else self.criterion.score(self.folder / task.name, rounds))
         return found
 
     def fresh(self, asked: Sequence[Contender], seeds: int) -> dict[Contender, list[Row]]:
@@ -90,6 +89,7 @@ class RaceRuns:
         settings = {
             **self.options, "lr": contender.lr, "seed": seed, "data_seed": seed if self.data_seed is None else self.data_seed,
             "evaluate_every": self.whole, "evaluate_clients": "all",
+            **self.criterion.settings(self.scored_after),
         }  # fmt: skip
         task = Task(
             f"{number:03d}-{safe(contender.label)}-seed{seed}", contender.method, settings,
@@ -98,11 +98,3 @@ class RaceRuns:
         if (known := self.expected.get(contender.name)) is None:  # a composition
             return task
         return replace(known.of(task), seconds=known.seconds * rounds / self.whole)
-
-
-def validation(place: Path, rounds: int) -> float:
-    """The headline of a run on validation data after so many rounds, the larger the better."""
-    headline = headline_of(functools.partial(rows_of, place))
-    found = rows_of(place, VALIDATION, (headline.name, rounds - 1))
-    value = found[0][0] if found else None
-    return -math.inf if value is None or not math.isfinite(value) else headline.sign * float(value)

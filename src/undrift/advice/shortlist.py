@@ -17,7 +17,8 @@ from undrift.federation.federation import Federation
 from undrift.methods.describe import describe
 from undrift.methods.published import PUBLISHED
 
-EACH = 2  # remedies per axis
+EACH = 2  # remedies per axis of findings
+OF_THEIR_OWN = 4  # personal methods: no finding says which of them helps
 PLAIN = ("fedavg", "fedavg-uniform")  # never cut: every answer is compared with them
 ORDER = (
     "sampling",
@@ -31,7 +32,7 @@ ORDER = (
 # Where a run runs and what it records has nothing to do with whether a method applies.
 ELSEWHERE = (
     "out", "force", "track", "engine", "workers", "ray_address", "diagnose", "ood", "metrics", "stop_at", "stop_at_epsilon", "faults",
-    "unseen", "evaluate_every", "evaluate_clients", "tolerate",
+    "unseen", "evaluate_every", "evaluate_at", "evaluate_clients", "tolerate",
 )  # fmt: skip
 
 
@@ -96,11 +97,12 @@ def shortlist(
         fitting = [
             rule for rule in rules if rule.axis == axis and (not rule.only or rule.only in conditions(diagnosis))
         ]
-        taken = [rule for rule in fitting if axis == "plain" or applies(rule.method)][:EACH]
+        taken = [rule for rule in fitting if axis == "plain" or applies(rule.method)]
+        taken = taken[: OF_THEIR_OWN if axis == "personal" else EACH]
         for rule in taken:
             found.setdefault(rule.method, candidate(rule))
         first += [rule.method for rule in taken[:1] if axis not in ("plain", "personal")]
-    for text in compositions(first, found):
+    for text in compositions(first, [name for name, one in found.items() if one.axis != "personal"]):
         if applies(text):
             found[text] = composed(text)
     if everything:

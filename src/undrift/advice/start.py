@@ -9,6 +9,7 @@ from pathlib import Path
 
 from undrift.advice.budget import PROBE, Budget, Plan, best_fitting, plans, read_budget, staged
 from undrift.advice.contenders import FACTORS, RATES, best_rates, other_contenders, plain_contenders
+from undrift.advice.criterion import criterion_for
 from undrift.advice.findings import Diagnosis
 from undrift.advice.heats import PLAIN_RATES, Contender
 from undrift.advice.race_file import Asked, write_race
@@ -68,16 +69,17 @@ def prepared(
     found = shortlist(diagnosis, asked.options, first, asked.constraints, asked.everything)
     added = [Candidate(text, "named", None, (), "named by the user", "untested") for text in asked.methods]
     candidates = list({one.method: one for one in [*found.candidates, *added]}.values())
-    runs = RaceRuns(folder, asked.options, federations, callback, (asked.seed, asked.data_seed))
+    criterion = criterion_for(asked.constraints.personal)
+    seeds = (asked.seed, asked.data_seed)
+    runs = RaceRuns(folder, asked.options, federations, callback, seeds, criterion=criterion)
     left_out, expected, lr = list(found.left_out), dict[str, Estimate](), float(asked.options["lr"])
     for candidate in list(candidates):
         try:
             point = Contender(candidate.method, lr, candidate.method)
             estimate = dry_run([runs.task(point, asked.seed, runs.whole)], federations, StudyCallback())[0]
-            if not estimate.has_global_model:
+            if not estimate.has_global_model and not criterion.of_clients:
                 raise BadRequest(
-                    "it has no global model, and validation data are for the global model; "
-                    f"`undrift compare fedavg {candidate.method}` compares what clients get"
+                    "it has no global model to compare; with --personal yes or either, methods are compared by what clients use"
                 )
         except BadRequest as error:
             if candidate.axis in ("plain", "named"):
@@ -90,7 +92,9 @@ def prepared(
         raise BadRequest("only plain averaging can run here, so there is nothing to race; name a method with --try")
     runs.expected, runs.numbers = expected, {}
     task = run_task(from_keywords({**asked.options}), first)
-    return Start(candidates, lr, runs, task.shown, left_out, began)
+    start = Start(candidates, lr, runs, task.shown, left_out, began)
+    runs.scored_after = tuple(heat.rounds for heat in start.plans()[0].heats)  # the same in every plan
+    return start
 
 
 def chosen_plan(asked: Asked, start: Start, folder: Path) -> tuple[list[Contender], Plan, Asked]:

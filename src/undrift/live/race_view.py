@@ -7,17 +7,18 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from undrift.advice import advice_page
 from undrift.advice.budget import FRESH
+from undrift.advice.criterion import Criterion, criterion_of
 from undrift.advice.paired import paired
 from undrift.core.files import read_toml
 from undrift.core.headline import Headline
 from undrift.live.index import Study
-from undrift.live.records import RunRow
+from undrift.live.records import HeadlineAt, RunRow
 from undrift.live.study_view import Line, cell
 from undrift.report import page, plots
 from undrift.report.differences import shrinking
@@ -45,7 +46,7 @@ def sections(study: Study, quick: bool) -> list[page.Section]:
     fresh_from = first_seed(study.path, study.stamp) + FRESH
     entrants = entrants_of(study, answer or {"heats": []}, fresh_from)
     shown: list[page.Section] = [("filling", filling(entrants, fresh_from), "Runs as they arrive")]
-    if (drawn := curves(entrants)) is not None:
+    if (drawn := curves(entrants, criterion_of(answer))) is not None:
         shown.append(("race-curves", drawn, "Curves"))
     if quick or answer is None:
         return shown
@@ -84,12 +85,12 @@ def label_of(one: Mapping[str, Any]) -> str:
 
 def entrants_of(study: Study, answer: Answer, fresh_from: int) -> list[Entrant]:
     """The contenders in the order of their folders, each with what became of it in its last heat."""
-    found: dict[str, Entrant] = {}
+    found, criterion = dict[str, Entrant](), criterion_of(answer)
     for row in study.runs:
         if name := FOLDER.fullmatch(row.path.name):
             label = f"{row.method} lr={row.options.get('lr', '?')}"
             known = found.setdefault(name[2], Entrant(label, int(name[1])))
-            known.runs.setdefault(int(name[3]), []).append(row)
+            known.runs.setdefault(int(name[3]), []).append(compared(row, criterion))
     heats = answer["heats"]
     over = any(seed >= fresh_from for one in found.values() for seed in one.runs)
     for number, heat in enumerate(heats, 1):
@@ -102,6 +103,14 @@ def entrants_of(study: Study, answer: Answer, fresh_from: int) -> list[Entrant]:
     return sorted(found.values(), key=lambda one: one.number)
 
 
+def compared(row: RunRow, criterion: Criterion) -> RunRow:
+    """A run with the value that counts in this race. A run's own is that of its global model, if it has one."""
+    if not criterion.of_clients or not row.done:
+        return row
+    headline = HeadlineAt(row.headline.of, criterion.stage, criterion.data)
+    return replace(row, headline=headline, value=headline.last(Line(row.key, row.path).query))
+
+
 def filling(entrants: Sequence[Entrant], fresh_from: int) -> Table:
     """A line per contender: what became of it, and its runs."""
     seeds = sorted({seed for one in entrants for seed in one.runs})
@@ -110,18 +119,19 @@ def filling(entrants: Sequence[Entrant], fresh_from: int) -> Table:
     return Table([["contender", "what became of it", *names], *lines], [one.label for one in entrants])
 
 
-def curves(entrants: Sequence[Entrant]) -> Any:
-    """The validation headline of those who are in the race; None before the first round."""
+def curves(entrants: Sequence[Entrant], criterion: Criterion) -> Any:
+    """The validation headline of those who are in the race; None before the first round that has one."""
     racing = [one for one in entrants if not one.left][:DRAWN]
     rows = [(one, row) for one in racing for runs in one.runs.values() for row in runs if row.done]
     if not rows:
         return None
     lines = [Line(one.label, row.path) for one, row in rows]
     metric = rows[0][1].headline.metric
-    known = lines[0].query(
-        "SELECT 1 FROM metrics WHERE stage='G' AND data='validation' AND metric=? LIMIT 1", (metric,)
-    )
-    place = ("G", "validation" if known else "global")
+    query = "SELECT 1 FROM metrics WHERE stage=? AND data='validation' AND metric=? LIMIT 1"
+    known = any(line.query(query, (criterion.stage, metric)) for line in lines)
+    if criterion.of_clients and not known:
+        return None
+    place = (criterion.stage, "validation" if known else criterion.data)
     return plots.bands(lines, metric, place, {one.label: one.number for one in racing})
 
 

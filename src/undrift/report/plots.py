@@ -36,7 +36,11 @@ STAGES = {
     ("L2", "global"): "L2: after training, whole test set (mean over clients)",
     ("train", "train"): "during local training, own training data (mean over the cohort)",
 }
-TITLES = {**STAGES, ("G", "validation"): "G: global model on validation data"}
+TITLES = {
+    **STAGES,
+    ("G", "validation"): "G: global model on validation data",
+    ("L1", "validation"): "L1: on receipt, own validation data (mean over clients)",
+}
 
 
 def layout(title: str, x: str, y: str) -> dict[str, Any]:
