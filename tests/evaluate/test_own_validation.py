@@ -140,7 +140,8 @@ def test_rounds_are_typed_with_commas():
 
 def test_without_validation_data_there_is_nothing_to_evaluate_on():
     with pytest.raises(
-        BadRequest, match=r"^--evaluate-on validation evaluates .* there is none; add --validation 0\.1$"
+        BadRequest,
+        match=r"^--evaluate-on validation evaluates .* there is none; add --validation 0\.1, or give --evaluate-on own$",
     ):
         ud.run("fedavg", clients=3, **OWN)
 

@@ -80,7 +80,8 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
     if options.evaluate_on == "validation" and not federation.validation:
         raise BadRequest(
-            "--evaluate-on validation evaluates clients on validation data, and there is none; add --validation 0.1"
+            "--evaluate-on validation evaluates clients on validation data, and there is none; add --validation 0.1, or give "
+            "--evaluate-on own"
         )
     task = run_task(options, federation)
     composed = composition(options, parts)
