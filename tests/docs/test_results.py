@@ -35,6 +35,7 @@ def test_every_page_is_what_the_files_give(render):
         "docs/results/controls.md", "docs/results/costs.md",
         "docs/results/tables.md", "docs/results/table6.md", "docs/benchmarks.md",
         "docs/results/odd-clients.md", "docs/results/who-survives.md", "src/undrift/methods/findings.json",
+        "src/undrift/papers/minutes.json",
     }  # fmt: skip
     for path, text in pages.items():
         assert path.read_text() == text, f"{path.name}: run docs/results/run tables"

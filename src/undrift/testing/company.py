@@ -16,7 +16,7 @@ import torch
 from undrift.contract.parts import Batch, Job, Objective, Part, defines
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.methods.naming import method_pieces
-from undrift.testing import Broken, run_parts, tiny
+from undrift.testing import QUICK, Broken, run_parts, tiny
 
 OTHERS = ("objective.fedlc", "sampling.flood(T=1)", "objective.scaffold", 'private.named("*bias")')
 SHORT: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch": 8, "lr": 0.05, "evaluate_every": 1}
@@ -68,7 +68,11 @@ def check_company(part: Part, options: dict[str, Any]) -> None:
 
 
 def seen_again(part: Part, alone: Result, options: dict[str, Any]) -> None:
-    """Another part may ask for the gradient a second time: it is the same one, and asking changes nothing."""
+    """Another part may ask for the gradient a second time: it is the same one, and asking changes nothing. Such a part keeps
+    a run one by one, so both runs are."""
+    if {**QUICK, **options}["lockstep"] != "off":
+        options = {**options, "lockstep": "off"}
+        alone = ended([part], options)
     try:
         both = ended([part, Echo()], options)
     except BadRequest:
