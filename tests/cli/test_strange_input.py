@@ -23,6 +23,7 @@ STRANGE = [
     # integers that Python itself refuses to print, and digits that are none
     (("run", "--clients", LONG), ["--clients", "5000 digits"]),
     (("run", "--seed", LONG), ["--seed", "5000 digits"]),
+    (("compare", "fedavg", "--grid", "[" * 1000), ["--grid", "[[[…", "name=value"]),
     (("run", "--rounds", "10000000000"), ["--rounds", "1,000,000,000"]),
     (("run", "--method", f"fedprox({LONG})"), ["fedprox", "too long a number"]),
     (("run", "--evaluate-clients", "²"), ["--evaluate-clients", "²"]),

@@ -283,3 +283,10 @@ def test_a_combine_that_returns_no_vector_is_named():
 
     with pytest.raises(RunFailed, match=r"in round 0: combine.half returned a tensor of shape \(3,\) from combine"):
         testing.run_parts(Half(), testing.tiny())
+
+
+def test_a_cohort_of_thousands_of_digits_is_refused_in_a_sentence():
+    with pytest.raises(
+        BadRequest, match=r"a cohort of a number of 5,001 digits clients is more than the 4 there are; lower it"
+    ):
+        ud.run("fedavg", data="digits", clients=4, cohort=10**5000, out=False)

@@ -142,7 +142,7 @@ def read_grid(words: list[str]) -> dict[str, list[Any]]:
         name, dot, option = key.removeprefix("--").rpartition(".")
         option = option.replace("-", "_")
         if not equals:
-            raise BadRequest(f"--grid must be name=value,value or method.name=value,value, not {word!r}")
+            raise BadRequest(f"--grid must be name=value,value or method.name=value,value, not {shown(word)}")
         if not name and option not in FIELDS:
             raise unknown("option for --grid", option, FIELDS)
         texts = [value.strip() for value in apart(values, ",")]

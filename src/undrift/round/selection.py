@@ -36,12 +36,12 @@ class Uniform:
         if isinstance(self.cohort, float):
             if self.cohort > 1:
                 raise BadRequest(
-                    f"--cohort with a decimal point is a share of at most 1.0, not {self.cohort}; "
+                    f"--cohort with a decimal point is a share of at most 1.0, not {shown(self.cohort)}; "
                     "write a whole number for a number of clients"
                 )
             return max(1, int(self.cohort * population + 0.5))
         if self.cohort > population:
-            raise BadRequest(f"a cohort of {self.cohort} clients is more than the {population} there are; lower it")
+            raise BadRequest(f"a cohort of {shown(self.cohort)} clients is more than the {population} there are; lower it")
         return self.cohort
 
     def choose(self, stream: np.random.Generator, population: int) -> list[int]:
