@@ -11,6 +11,7 @@ import pytest
 from undrift.cli import command
 from undrift.core.errors import BadRequest
 from undrift.papers import claims, figures, pages, papers, scales
+from undrift.papers import results as paper_results
 from undrift.papers import run as paper_run
 from undrift.papers import table as paper_table
 from undrift.papers.papers import Column, Preset, TableRow, Value
@@ -321,3 +322,12 @@ def test_a_table_shows_ours_alone_where_the_paper_prints_nothing():
     with_printed = paper_table.tables(preset(), rows)[0][1]
     assert with_printed == [["ours / printed", "x"], ["A", "50.00 / 50.0"]]
     assert paper_table.tables(preset(published={}), rows)[0][1] == [["ours", "x"], ["A", "50.00"]]
+
+
+def test_cells_with_fewer_seeds_than_others_say_so():
+    table = [["ours", "x"], ["A", "50.00 ± 1.00"], ["B", "40.00"]]
+    rows = [{"row": name, "column": "x", "rounds": 20} for name in "AAB"]
+    assert paper_results.with_rounds(preset(), rows, table)[1:] == [
+        ["A", "50.00 ± 1.00 (20)"],
+        ["B", "40.00 (20; one seed)"],
+    ]

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from undrift.papers.values import of_curve, with_values
 from undrift.store.durable import append_line, make_folder
 from undrift.store.record import rows_of
 from undrift.study.tasks import Row, StudyCallback, Task
+from undrift.study.verdict import counted
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,18 @@ def results_markdown(file: Path) -> str:
 
 
 def with_rounds(preset: papers.Preset, rows: Sequence[Row], table: list[list[str]]) -> list[list[str]]:
-    """Add the rounds to each number: a table can have results of several lengths."""
+    """Add the rounds to each number, and its seeds where other cells have more: a table can have results of several lengths,
+    and ± over the rounds of one seed is not ± over seeds."""
     length = {(row["row"], row["column"]): row["rounds"] for row in rows}
+    seeds = Counter((row["row"], row["column"]) for row in rows)
+    most = max(seeds.values(), default=0)
+    about = {
+        cell: f"{rounds}" + (f"; {counted(seeds[cell], 'seed')}" if seeds[cell] < most else "")
+        for cell, rounds in length.items()
+    }
     head, *lines = table
     longer = [head]
     for name, *cells in lines:
         pairs = zip(cells, head[1:])
-        longer.append([name, *(f"{text} ({length[name, c]})" if (name, c) in length else "—" for text, c in pairs)])
+        longer.append([name, *(f"{text} ({about[name, c]})" if (name, c) in about else "—" for text, c in pairs)])
     return longer

@@ -41,7 +41,9 @@ class Uniform:
                 )
             return max(1, int(self.cohort * population + 0.5))
         if self.cohort > population:
-            raise BadRequest(f"a cohort of {shown(self.cohort)} clients is more than the {population} there are; lower it")
+            raise BadRequest(
+                f"a cohort of {shown(self.cohort)} clients is more than the {population} there are; lower it"
+            )
         return self.cohort
 
     def choose(self, stream: np.random.Generator, population: int) -> list[int]:

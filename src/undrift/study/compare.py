@@ -145,7 +145,9 @@ def plan_comparison(
                 )
     labels = [entry.label for entry in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise BadRequest(f"the method {twice[0]} is named twice; name every method once, or give one of them other options")
+        raise BadRequest(
+            f"the method {twice[0]} is named twice; name every method once, or give one of them other options"
+        )
     check_grid(grid, entries)
     options = {name: python_number(full_path(value) if name == "data" else value) for name, value in options.items()}
     first = checked(Seed, "--seed", options.pop("seed", 0))
