@@ -41,7 +41,7 @@ def test_remedies_of_several_axes_are_composed():
         "fedavg", "fedavg-uniform", "scaffold", "feddyn", "fedbss", "fednolowe", "fedbss+scaffold",
         "fedbss+scaffold@fednolowe",
     ]  # fmt: skip
-    assert found.candidates[-1].evidence.startswith("+4.0 points over fedavg (docs/results/demo.jsonl")
+    assert found.candidates[-1].evidence.endswith(" points over fedavg (docs/results/demo.jsonl: 3 seeds)")
     assert found.candidates[-2].evidence == "untested"
 
 
