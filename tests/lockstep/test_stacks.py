@@ -20,6 +20,7 @@ from undrift.methods.naming import method
 from undrift.round.client import serve
 from undrift.round.lockstep import decide, linear, network
 from undrift.round.lockstep.serve import groups
+from undrift.round.lockstep.stack import Stack
 from undrift.round.orders import Order
 from undrift.testing import QUICK, run_parts, tiny
 from undrift.testing.stacks import in_stacks
@@ -92,6 +93,26 @@ def test_a_client_whose_data_are_not_finite_fails_alone():
     assert [event[1:3] for event in run_parts("fedprox", federation, **own).events] == [(1, "nonfinite")] * 2
 
 
+@pytest.mark.parametrize("more", [{}, {"persist_momentum": True}, {"momentum": 0.0}])
+@pytest.mark.parametrize("broken", [False, True])
+def test_steps_without_a_look_at_losses_have_the_bits_of_steps_with_one(monkeypatch, broken, more):
+    """Where a loss turns out not to be finite, all steps are taken again with a look at each."""
+    federation = tiny(clients=5, sizes=[40, 30, 33, 9, 1])
+    if broken:
+        federation.x[torch.from_numpy(federation.rows(1))] = torch.nan
+        federation.x[federation.rows(2)[4]] = torch.inf
+    own = {**OWN, "model": NETWORKS["dense"], "batch": 8, "epochs": 3, "rounds": 3, **more}
+    taken, plain = [], Stack.plain
+    monkeypatch.setattr(Stack, "plain", lambda self: taken.append(plain(self)) or taken[-1])
+    found = [in_stacks(50, "fedavg", federation, **own)]
+    assert any(taken) is not broken
+    monkeypatch.setattr(Stack, "plain", lambda self: False)
+    found.append(in_stacks(50, "fedavg", federation, **own))
+    assert torch.equal(found[0].vector, found[1].vector)
+    notes = [list(one.store.record.all("SELECT * FROM notes")) for one in found]
+    assert notes[0] == notes[1]
+
+
 def test_a_slow_client_makes_as_many_steps_as_its_budget_allows():
     federation = tiny(clients=3, sizes=[40, 40, 40])
     own = {"model": NETWORKS["dense"], "loss": None, "method": method("fedavg")}
@@ -155,7 +176,15 @@ def test_a_stack_is_cut_by_bytes():
     assert max(map(len, found)) == 50_000_000 // each > 1
 
 
-def test_chunks_for_workers_have_clients_of_all_sizes():
+def test_chunks_for_workers_take_equally_long():
+    def costs(sizes):
+        orders = [Order("train", 0, client, torch.zeros(1), {}, size=size) for client, size in enumerate(sizes)]
+        chunks = [[orders[position].size for position in chunk] for chunk in dealt(orders, 2)]
+        return chunks, [sum(chunk) + 5 * max(chunk) for chunk in chunks]
+
+    # A stack is stepped as long as its largest client trains, so a very large one has few beside it.
+    assert costs([30, 20, 15, 12, 10, 8]) == ([[30], [20, 15, 12, 10, 8]], [180, 165])
+    assert costs([10, 10, 10, 10]) == ([[10, 10], [10, 10]], [70, 70])
     orders = [Order("train", 0, client, torch.zeros(1), {}, size=client) for client in range(100)]
     chunks = dealt(orders, 2)
     assert [len(chunk) for chunk in chunks] == [50, 50]

@@ -65,7 +65,12 @@ class Method:
 
     def one(self, axis: str) -> Any:
         """The part on a single-place axis (None for `personalize` where there is none)."""
-        return next(iter(self.on(axis)), None)
+        return self.first_on.get(axis)
+
+    @cached_property
+    def first_on(self) -> dict[str, Part]:
+        """The first part on every axis: asked for each client of each round."""
+        return {axis: part for part in reversed(self.parts) for axis in axes_of(part)}
 
     @cached_property
     def at_client(self) -> tuple[Part, ...]:

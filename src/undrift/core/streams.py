@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import lru_cache
 
 import numpy as np
 import torch
 
 
+@lru_cache(maxsize=1 << 12)  # a client's draws are begun anew several times a round
 def key(seed: int, purpose: str, *where: int) -> int:
     """A 63-bit number that stands for (seed, purpose, round, client, …)."""
     text = "/".join([str(int(seed)), purpose, *(str(int(part)) for part in where)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 from undrift.core.errors import RunFailed
@@ -14,6 +15,9 @@ from undrift.round.runtime import Runtime
 TRIES = 3  # of one order, before the run fails
 AHEAD = 2  # chunks a worker may have, so that it never waits for the next one
 STACKED = 64  # clients in a chunk that is trained in stacks, fewer where their models are larger than a stack
+STEP_COST = (
+    5  # what a step of a stack costs beside its clients, in clients: it is paid as long as the largest one trains
+)
 SHRINK = 4  # a chunk is a worker's share of the remaining work, divided by this
 
 
@@ -107,12 +111,21 @@ def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
 
 
 def dealt(orders: Sequence[Any], workers: int, most: int = STACKED) -> list[list[int]]:
-    """Positions of orders that are trained in stacks: every chunk gets clients of all sizes, so that all take equally long,
-    and at most `most` of them. There are no more chunks than keep the workers busy, because a stack gains with every
-    client in it."""
+    """Positions of orders that are trained in stacks, at most `most` in a chunk, so that all chunks take equally long: the
+    largest client first, each to the chunk that would be done first. There are no more chunks than keep the workers
+    busy, because a stack gains with every client in it."""
     queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
     count = min(len(queue), workers * -(-len(queue) // (workers * most)))
-    return [queue[start::count] for start in range(count)]
+    chunks = [[position] for position in queue[:count]]
+    costs = [((1 + STEP_COST) * orders[position].size, place) for place, position in enumerate(queue[:count])]
+    heapify(costs)
+    for position in queue[count:]:
+        while len(chunks[(first := costs[0])[1]]) >= most:
+            heappop(costs)
+        cost, place = first
+        chunks[place].append(position)
+        heapreplace(costs, (cost + orders[position].size, place))
+    return chunks
 
 
 def lost_clients(lost: Sequence[Sequence[int]], orders: Sequence[Order]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -42,6 +43,7 @@ def main() -> None:
         if kind == "runtime":
             runtime = open_runtime(content | {"frozen": mapped_tensors(content["frozen"])})
             blocks.forget()
+            gc.freeze()  # what is there now stays: the collector need not look at it in every round
             pipe.send_bytes(pack(("ready", number, None), arena))
             continue
         if number != exchange:

@@ -136,6 +136,7 @@ class ClientRound:
         training.free()
         seconds = time.perf_counter() - began - (data.scoring - scoring)
         reply.samples_scored_in_epochs = data.samples_scored - scored
+        self.trained = self.model.vector.clone()
         return self.finish(reply, training, seconds)
 
     def begin(self) -> Reply:
@@ -152,7 +153,8 @@ class ClientRound:
         return reply if len(self.data.y) else reply.failed("empty", "the client has no training sample")
 
     def finish(self, reply: Reply, training: Trained, seconds: float) -> Reply:
-        """Everything after the last batch. The network holds the trained model."""
+        """Everything after the last batch. `self.trained` is the trained model, and the network holds it where a part may ask
+        for it."""
         data, stats = self.data, training.stats
         if stats.gave_up or (stats.skipped and not stats.steps):
             reply = reply.failed("nonfinite", f"the loss was not finite in {stats.skipped} steps")
@@ -168,8 +170,7 @@ class ClientRound:
 
     def after_training(self, reply: Reply, training: Trained) -> Reply:
         """New states, the messages, the upload, and the metrics of what the client uses now (stage L2)."""
-        stats, trained = training.stats, self.model.vector.clone()
-        self.trained = trained
+        stats, trained = training.stats, self.trained
         self.data.samples_trained += stats.samples
         reply.effective_steps, reply.loss, reply.last = stats.effective_steps, stats.mean_loss, stats.last_loss
         after = ClientState()
@@ -261,7 +262,10 @@ class ClientRound:
     # ---- private entries -------------------------------------------------------------------------------------
 
     def with_private(self, vector: torch.Tensor) -> torch.Tensor:
-        """A copy of what arrived, with the client's private entries (Θ⁰'s for a client that was never committed)."""
+        """A copy of what arrived, with the client's private entries (Θ⁰'s for a client that was never committed). Where no
+        part looks at it, nobody can change it, and clients share it."""
+        if not self.plan.method.at_client and self.plan.private is None:
+            return vector
         vector = vector.clone()
         if self.plan.private is not None:
             mask = self.plan.private.to(vector.device)

@@ -145,7 +145,8 @@ class ServerRound:
                 mixed = self.vector_of(combine, "combine", replies.of(combine.key), weights)
             except SkipRound as why:
                 return self.unchanged("skipped", f"{why}; the model stays as it is")
-        kept = [reply for reply in answers if reply.client in set(replies.ids)]
+        counted = set(replies.ids)
+        kept = [reply for reply in answers if reply.client in counted]
         for part in method.on("upload"):
             if defines(part, "release"):
                 mixed, replies = self.call(part, "release", mixed, replies.of(part.key))

@@ -40,8 +40,11 @@ class Batches:
 
     def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [clients, rows, …], y [clients, rows] and the weights [clients, rows] of a step of the first clients."""
-        x = self.runtime.network_input(self.x.index_select(0, self.index[step, :clients].reshape(-1)))
-        return x.view(clients, self.rows, *x.shape[1:]), self.y[step, :clients], self.share[step, :clients]
+        return self.samples(step, clients), self.y[step, :clients], self.share[step, :clients]
+
+    def samples(self, step: int, clients: int) -> torch.Tensor:
+        x: torch.Tensor = self.runtime.network_input(self.x.index_select(0, self.index[step, :clients].reshape(-1)))
+        return x.view(clients, self.rows, *x.shape[1:])
 
 
 def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

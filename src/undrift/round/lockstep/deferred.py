@@ -43,12 +43,12 @@ class Deferred:
             starts.append(starts[-1] + len(losses))
         for place, lane in enumerate(lanes):
             stats, mean_weight, proximal = lane.stats, lane.mean_weight, lane.proximal
-            for step in range(lane.steps):
+            for step, (count, start) in enumerate(zip(lane.counts[: lane.steps], starts)):
                 if step in lane.new_epochs and step:
                     stats.end_epoch()
-                value = values[starts[step] + place]
+                value = values[start + place]
                 if not stats.gave_up and stats.usable(value):
-                    stats.add(lane.counts[step], value, mean_weight, proximal)
+                    stats.add(count, value, mean_weight, proximal)
 
 
 def held_back(rows: torch.Tensor, before: torch.Tensor, usable: torch.Tensor) -> None:

@@ -35,8 +35,9 @@ class Dense:
             self.saved.append(h)
         return h
 
-    def backward(self, leaves: Leaves, g: torch.Tensor) -> list[torch.Tensor]:
-        """Every parameter's gradient, from that of the logits."""
+    def backward(self, leaves: Leaves, g: torch.Tensor, filled_up: bool = False) -> list[torch.Tensor]:
+        """Every parameter's gradient, from that of the logits. `filled_up`: with the outputs that a product is filled up
+        with, whose gradient is 0."""
         grads: list[Any] = [None] * len(leaves)
         first = next(number for number, (kind, _, _) in enumerate(self.steps) if kind == "linear")
         for number in range(len(self.steps) - 1, first - 1, -1):
@@ -44,7 +45,7 @@ class Dense:
             if kind == "relu":
                 g = torch.ops.aten.threshold_backward(g, self.saved[number + 1], 0)
             elif kind == "linear":
-                grads[weight] = weight_gradient(g, self.saved[number], self.samples)
+                grads[weight] = weight_gradient(g, self.saved[number], self.samples, filled_up)
                 if bias is not None:
                     grads[bias] = g.sum(2)
                 if number > first:
@@ -76,7 +77,12 @@ def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
 def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(log-probabilities [clients, classes, rows], cross-entropy [clients, rows])."""
     found = torch.log_softmax(logits, 1)
-    return found, found.gather(1, y.unsqueeze(1)).squeeze(1).neg_()
+    return found, cross_entropy(found, y)
+
+
+def cross_entropy(log_probabilities: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """[clients, rows]"""
+    return log_probabilities.gather(1, y.unsqueeze(1)).squeeze(1).neg_()
 
 
 def logits_gradient(log_probabilities: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -40,7 +40,6 @@ class Lane:
         self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
         self.mask: torch.Tensor | None = None
         self.batch: Batch | None = None
-        self.trained: torch.Tensor | None = None  # where training ended
         self.scoring, self.scored = self.data.scoring, self.data.samples_scored
         self.epochs: list[int] = []  # by step
         self.counts: list[int] = []  # samples by step

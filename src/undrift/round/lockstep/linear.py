@@ -30,16 +30,22 @@ def outputs(x: torch.Tensor, W: torch.Tensor, b: torch.Tensor | None) -> torch.T
     return torch.bmm(W, x) if b is None else torch.baddbmm(b.unsqueeze(2), W, x)
 
 
-def weight_gradient(g: torch.Tensor, x: torch.Tensor, samples: int | None) -> torch.Tensor:
+def filled_up(out: int, inputs: int) -> int:
+    """How many outputs a layer is given, so that every client's [out, in] is a multiple of `ALIGN`."""
+    step = ALIGN // math.gcd(ALIGN, inputs)
+    return -(-out // step) * step
+
+
+def weight_gradient(g: torch.Tensor, x: torch.Tensor, samples: int | None, whole: bool = False) -> torch.Tensor:
     """[c, out, in] from g [c, out, rows] and x [c, in, rows], of which the first `samples` rows count. Outputs without a
-    gradient are added until every client's product is aligned like the others."""
-    out, step = g.size(1), ALIGN // math.gcd(ALIGN, x.size(1))
-    if out % step:
-        g = F.pad(g, (0, 0, 0, -out % step))
+    gradient are added until every client's product is aligned like the others; `whole` leaves them there."""
+    out, more = g.size(1), filled_up(g.size(1), x.size(1)) - g.size(1)
+    if more:
+        g = F.pad(g, (0, 0, 0, more))
     if samples is not None and samples < g.size(2):
         g, x = g[:, :, :samples], x[:, :, :samples]
     found = torch.bmm(g, x.transpose(1, 2))
-    return found[:, :out] if out % step else found
+    return found[:, :out] if more and not whole else found
 
 
 class StackedLinear(torch.autograd.Function):

@@ -141,8 +141,6 @@ def serve_stack(works: Sequence[Work]) -> list[Reply]:
     began = time.perf_counter()
     try:
         train(list(lanes.values()))
-        for lane in lanes.values():
-            lane.work.trained = lane.work.start if lane.trained is None else lane.trained
         score_ahead([lane.work for lane in lanes.values()], "trained")
     except Exception:  # alone, the client that raised answers for itself, and the others get the same bits
         lanes, retry = {}, list(lanes)
@@ -191,6 +189,8 @@ def alone(work: ClientRound, reply: Reply) -> Reply:
 
 def train(lanes: list[Lane]) -> None:
     """The epochs of these clients, and where each ended."""
+    for lane in lanes:
+        lane.work.trained = lane.work.start
     if not any(lane.steps for lane in lanes):
         return
     runtime = lanes[0].work.runtime  # the others are alike in what a stack needs
@@ -200,7 +200,7 @@ def train(lanes: list[Lane]) -> None:
 
 def finished(lane: Lane, seconds: float) -> Reply:
     work = lane.work
-    if lane.trained is not None:
-        work.model.load(lane.trained, work.integers)
+    if work.parts:
+        work.model.load(work.trained, work.integers)
     lane.reply.samples_scored_in_epochs = lane.data.samples_scored - lane.scored
     return work.finish(lane.reply, lane, seconds - (lane.data.scoring - lane.scoring))

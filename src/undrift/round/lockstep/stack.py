@@ -3,6 +3,7 @@ end of the stack, and what remains is always its front."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,8 @@ from undrift.round.lockstep.deferred import Deferred, held_back
 from undrift.round.lockstep.dense import Dense, logits_gradient, losses, through_softmax
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.network import Stacked
-from undrift.round.lockstep.vectors import Vectors
+from undrift.round.lockstep.plain import plain_steps
+from undrift.round.lockstep.vectors import Rates, Vectors
 from undrift.round.runtime import Runtime
 from undrift.round.second_gradient import Bound
 
@@ -39,9 +41,7 @@ class Stack:
         self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
         whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
         self.vectors = Vectors(self.plan, len(self.all), self.device, whole)
-        self.vectors.load(self.vectors.P, [lane.work.start for lane in self.all])
-        if self.plan.persist_momentum:
-            self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
+        self.load()
         self.batches = Batches(runtime, rows, self.all)
         if self.dense is not None and not self.hooked and self.plan.classes <= FEW_CLASSES:
             self.batches.choose(self.plan.classes)
@@ -49,38 +49,66 @@ class Stack:
         self.deferred = None if self.hooked else Deferred(len(self.all), self.device, sees=not self.on_device())
         self.taking: torch.Tensor | None = None  # which clients take a step, where losses are read later; None: all
 
+    def load(self) -> None:
+        """Where the clients begin."""
+        self.vectors.load(self.vectors.P, [lane.work.start for lane in self.all])
+        if self.plan.persist_momentum:
+            self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
+
     def on_device(self) -> bool:
         """Whether reading a number would stop a queue of kernels."""
         return self.device.type != "cpu"
 
     def run(self) -> None:
         self.runtime.model.module.train()
-        active = len(self.all)
-        self.shrink(active)
-        for step in range(self.all[0].steps):
-            while self.all[active - 1].steps <= step:
-                active -= 1
-            if active < self.active:
-                self.shrink(active)
-            self.step(step)
+        if not self.plain():
+            self.active = 0
+            for step, active in enumerate(self.fronts()):
+                if active != self.active:
+                    self.shrink(active)
+                self.step(step)
         if self.deferred is not None:
             self.deferred.settle(self.all)
         vectors = self.vectors
         momentum = vectors.rows(vectors.V) if vectors.V and self.plan.persist_momentum else None
         for place, (lane, trained) in enumerate(zip(self.all, vectors.rows(vectors.P))):
             lane.finish()
-            lane.trained = trained
+            lane.work.trained = trained
             if momentum is not None:
                 lane.rule.buffers = [momentum[place]]
+
+    def fronts(self) -> list[int]:
+        """How many clients are left at each step."""
+        ends = [lane.steps for lane in reversed(self.all)]
+        return [len(ends) - bisect_right(ends, step) for step in range(ends[-1])]
+
+    def plain(self) -> bool:
+        """Take all steps at once, where no hook, mask or clip comes between the product and SGD. False: they are still to
+        be taken."""
+        if self.dense is None or self.deferred is None or self.vectors.whole or self.batches.chosen is None:
+            return False
+        fronts = self.fronts()
+        rates = {count: self.rates_of(count) for count in set(fronts)}
+        losses = plain_steps(self.dense, self.batches, self.vectors, [(count, rates[count]) for count in fronts])
+        if losses is None:
+            for momentum in self.vectors.V:
+                momentum.zero_()
+            self.load()
+            return False
+        self.deferred.losses = losses
+        return True
 
     def shrink(self, count: int) -> None:
         """From now on the first `count` clients train."""
         self.active, self.lanes = count, self.all[:count]
-        self.leaves = self.vectors.leaves(count)
+        self.leaves = self.vectors.leaves(count, autograd=self.dense is None)
+        self.rates = self.rates_of(count)
+
+    def rates_of(self, count: int) -> Rates:
         places: dict[float, list[int]] = {}
-        for place, lane in enumerate(self.lanes):
+        for place, lane in enumerate(self.all[:count]):
             places.setdefault(lane.lr, []).append(place)
-        self.rates = [(lr, None if len(places) == 1 else own) for lr, own in places.items()]
+        return [(lr, None if len(places) == 1 else own) for lr, own in places.items()]
 
     def step(self, step: int) -> None:
         """One step of all clients that are left: forward, losses, backward, hooks, clip, SGD."""
@@ -136,7 +164,7 @@ class Stack:
                 g = through_softmax(self.batches.chosen[step, : self.active], log_probabilities)
             else:
                 g = logits_gradient(log_probabilities, y, weights)
-            self.vectors.take(dense.backward(self.leaves, g))
+            self.vectors.take(dense.backward(self.leaves, g, filled_up=not self.vectors.whole))
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from undrift.contract.context import Plan
-from undrift.round.lockstep.linear import rounded
+from undrift.round.lockstep.linear import filled_up, rounded
 
 Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of the clients that have it (None: all)
 
@@ -23,13 +24,25 @@ class Vectors:
         self.entries = [entry for entry in plan.layout.entries if entry.kind == "parameter"]
         self.places = [slice(0, plan.layout.nP)] if whole else [entry.place for entry in self.entries]
         self.sizes = [place.stop - place.start for place in self.places]
-        self.P, self.G = ([torch.zeros(clients, rounded(size), device=device) for size in self.sizes] for _ in range(2))
+        widths = [rounded(size) if whole else width(entry.shape) for size, entry in zip(self.sizes, self.entries)]
+        self.P = [torch.zeros(clients, width, device=device) for width in widths]
+        # A weight's gradient needs no place of its own: it is as wide as its parameter.
+        placed = [clients if whole or len(entry.shape) != 2 else 0 for entry in self.entries]
+        self.G = [torch.zeros(rows, width, device=device) for rows, width in zip(placed, widths)]
         self.V = [torch.zeros_like(one) for one in self.P] if plan.momentum > 0 else []
+        self.front, self.moving = (
+            0,
+            list[list[torch.Tensor]](),
+        )  # how many clients took the last step, and their P and V
 
     def load(self, into: Sequence[torch.Tensor], rows: Sequence[torch.Tensor | None]) -> None:
         """Fill P or V with one row for every client; None leaves it as it is."""
         known = [number for number, row in enumerate(rows) if row is not None]
         if not known:
+            return
+        if (first := rows[0]) is not None and all(row is first for row in rows):  # one model, sent to all
+            for one, place, size in zip(into, self.places, self.sizes):
+                one[:, :size] = first[place]
             return
         together = torch.stack([row[: self.plan.layout.nP] for row in rows if row is not None])
         for one, place, size in zip(into, self.places, self.sizes):
@@ -39,32 +52,34 @@ class Vectors:
         """[clients, nP] of P or V."""
         return torch.cat([one[:, :size] for one, size in zip(of, self.sizes)], 1)
 
-    def leaves(self, count: int) -> list[torch.Tensor]:
-        """The parameters of the first `count` clients, as views of P."""
+    def leaves(self, count: int, autograd: bool) -> list[torch.Tensor]:
+        """The parameters of the first `count` clients, as views of P; for autograd as leaves of its graph."""
         if self.whole:
             found = [self.P[0][:count, entry.place] for entry in self.entries]
         else:
             found = [one[:count, :size] for one, size in zip(self.P, self.sizes)]
-        return [one.view(count, *entry.shape).detach().requires_grad_() for one, entry in zip(found, self.entries)]
+        views = [one.view(count, *entry.shape) for one, entry in zip(found, self.entries)]
+        return [view.detach().requires_grad_() for view in views] if autograd else views
 
     def take(self, grads: Sequence[torch.Tensor]) -> None:
         """The gradients of the first clients, one tensor per parameter."""
-        count = len(grads[0])
+        count = grads[0].size(0)
         rows = [grad.reshape(count, -1) for grad in grads]
         if self.whole:
             torch.cat(rows, dim=1, out=self.G[0][:count, : self.sizes[0]])
             self.now = [self.G[0][:count]]
             return
         self.now = rows
-        for number, (row, one, size) in enumerate(zip(rows, self.G, self.sizes)):
-            if one.size(1) > size:
+        for number, (row, one) in enumerate(zip(rows, self.G)):
+            if (size := row.size(1)) < one.size(1):
                 one[:count, :size] = row
                 self.now[number] = one[:count]
 
     def step(self, rates: Rates) -> None:
         """SGD. Rows are whole registers, so the kernel rounds alike for one row and for all."""
-        count = len(self.now[0])
-        stacks = [[one[:count] for one in self.P], self.now, [one[:count] for one in self.V]]
+        if (count := self.now[0].size(0)) != self.front:
+            self.front, self.moving = count, [[one[:count] for one in stack] for stack in (self.P, self.V)]
+        stacks = [self.moving[0], self.now, self.moving[1]]
         for lr, places in rates:
             p, g, v = (
                 stack if places is None else [one[place] for one in stack for place in places] for stack in stacks
@@ -73,3 +88,8 @@ class Vectors:
                 p, g, v, weight_decay=self.plan.weight_decay, momentum=self.plan.momentum, lr=lr, dampening=0.0,
                 nesterov=False, maximize=False, is_first_step=False,
             )  # fmt: skip
+
+
+def width(shape: Sequence[int]) -> int:
+    """Of a parameter of its own: as wide as the product that gives its gradient."""
+    return filled_up(*shape) * shape[1] if len(shape) == 2 else rounded(math.prod(shape))
