@@ -85,6 +85,7 @@ def test_init_copies_a_runs_settings_and_the_users_own_model(undrift, tmp_path):
     (("--sites", ","), "at least one site"),
     (("--sites", "a,b,a"), "the site a is listed twice"),
     (("--sites", "a b"), "a site's name must be"),
+    (("--sites", "a(" * 1000), "a(a(a(…"),
     (("--sites", "a,b", "--quorum", "3"), "quorum is 3; it must lie between 1 and the 2 sites"),
     (("--sites", "a,b", "--quorum", "1.5"), "--quorum must be a number above 0"),
     (("--sites", "a,b", "--deadline", "0"), "deadline must be a number above 0"),
@@ -102,6 +103,12 @@ def test_init_refuses_with_one_sentence(args, sentence, undrift, tmp_path):
     assert sentence in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "app").exists()
+
+
+def test_a_folder_that_is_no_app_is_named(undrift):
+    code, _, err = undrift("deploy", "check", ".", "--port", "9092")
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert "the folder '.' has no run.toml; give an app's folder" in err
 
 
 def test_init_needs_shape_and_labels_and_a_new_folder(undrift, tmp_path):

@@ -192,6 +192,7 @@ def test_a_given_federation_is_used_by_all_runs(tmp_path):
         (["fedavg"], {"grid": {"rate": [0.1]}, "validation": 0.1}, "rate"),
         (["fedper"], {"grid": {"lr": [0.1]}, "validation": 0.1}, "no global model"),
         (["fedavg", "fedavg"], {}, "twice"),
+        (["fedavg", "--lr", "1", "--rounds", "1"], {}, "'--lr' is taken for a method; options come before a lone --"),
         ([("fedavg", {"seed": 1})], {}, "--seed"),
         (["fedavg"], {"seeds": 2, "repeat": 2}, "--repeat"),
         (["fedavg"], {"seeds": 0}, "--seeds must be a whole number between 1 and 10,000, not 0"),

@@ -90,7 +90,7 @@ class Spec:
             raise BadRequest("a deployment needs at least one site that trains; name them with --sites berlin,oslo")
         for name in names:
             if not name or not name.replace("-", "").replace("_", "").isalnum():
-                raise BadRequest(f"a site's name must be letters, digits, - and _, not {name!r}")
+                raise BadRequest(f"a site's name must be letters, digits, - and _, not {shown(name)}")
             if names.count(name) > 1:
                 raise BadRequest(f"the site {name} is listed twice")
         if not self.labels and self.table.get("task") is not None:
@@ -176,6 +176,10 @@ def numbered_outputs(task: Any) -> tuple[str, ...]:
 def read(app: Path) -> Spec:
     """The spec of an app's folder (or of a server's run folder)."""
     path = app / "run.toml"
+    if app.is_dir() and not path.is_file():
+        raise BadRequest(
+            f"the folder {shown(str(app))} has no run.toml; give an app's folder, as `undrift deploy init` makes it"
+        )
     written = read_run(path)
     if written.deploy is None:
         raise BadRequest(f"{path} has no table [deploy]; `undrift deploy init` writes one")

@@ -132,6 +132,10 @@ def plan_comparison(
     if not entries:
         raise BadRequest("name at least one method, such as fedavg")
     for entry in entries:
+        if entry.label.startswith("-"):
+            raise BadRequest(
+                f"{shown(entry.label)} is taken for a method; options come before a lone --, or leave -- out"
+            )
         for key in entry.own_options:
             if key in SHARED:
                 raise BadRequest(
