@@ -264,6 +264,10 @@ def augmentation(given: Any, federation: Federation) -> Any:
         raise BadRequest(f"--augment works on images, but {federation.name} is a table; leave it out")
     steps = text.several("augmentation", given, {name: getattr(augment, name) for name in augment.__all__})
     for step in steps:
+        if not callable(step):
+            raise BadRequest(
+                f"--augment {shown(given)} gives {type(step).__name__}, not a function of images; name one, such as flip"
+            )
         if isinstance(step, augment.crop):
             step.check(federation.shape)
     whole = steps[0] if len(steps) == 1 else augment.compose(tuple(steps))

@@ -43,7 +43,7 @@ def objects() -> dict[str, tuple[str, Fits]]:
         "partition": ("a partition, or its text", function),
         "noise": ("noise, its text, or a list of these", several(having("apply", "when"))),
         "domains": ("domains, their text, or a list of these", several(function)),
-        "faults": ("faults, their text, or a list of these", several(having("order", "reply"))),
+        "faults": ("faults, their text, or a list of these", several(having("hits", "order", "reply"))),
         "model": ("a name, a torch.nn.Module or a function that makes one", model),
         "selection": ("a selection, or its text", having("choose")),
         "augment": ("an augmentation, its text, or a list of these", several(function)),

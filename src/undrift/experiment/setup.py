@@ -16,7 +16,7 @@ from undrift.core import text
 from undrift.core.errors import BadRequest
 from undrift.core.low_rank import is_adapted
 from undrift.core.vector import Flat
-from undrift.core.words import clipped
+from undrift.core.words import clipped, shown
 from undrift.evaluate import options as evaluation
 from undrift.evaluate.stages import StageEvaluator
 from undrift.experiment import network
@@ -26,7 +26,7 @@ from undrift.federation import images
 from undrift.federation.dealing import federate
 from undrift.federation.environment import faults
 from undrift.federation.federation import Federation
-from undrift.methods.naming import method, part, part_tables
+from undrift.methods.naming import belonging, method, part, part_tables
 from undrift.round import selection
 from undrift.round.engine import Engine
 from undrift.round.lockstep.decide import decided
@@ -246,7 +246,8 @@ def composition(options: Options, parts: list[str] | None) -> Method:
 def parts_of(axis: str, given: Any) -> list[Any]:
     """The parts that an option names: one, or for --upload several joined by +."""
     if axis == "upload":
-        return text.several("upload", given, part_tables()["upload"])
+        found = text.several("upload", given, part_tables()["upload"])
+        return [belonging("upload", str(given), one) for one in found]
     return [part(axis, given) if isinstance(given, str) else given]
 
 
@@ -261,4 +262,10 @@ def split_axis(written: str) -> tuple[str, text.Call]:
 
 def read_faults(given: Any) -> list[Any]:
     """The faults of `nan(0.1)+drop(0.2)`, of a fault, or of a list of them."""
-    return text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})
+    found = text.several("fault", given, {name: getattr(faults, name) for name in faults.__all__})
+    for one in found:
+        if not all(hasattr(one, hook) for hook in ("hits", "order", "reply")):
+            raise BadRequest(
+                f"--faults {shown(given)} gives {type(one).__name__}, not a fault; name one, such as drop(0.1)"
+            )
+    return found

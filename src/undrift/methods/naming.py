@@ -63,13 +63,15 @@ def part_tables() -> dict[str, dict[str, Callable[..., Any]]]:
 def part(axis: str, text: str | Call) -> Any:
     """The part of an axis that a text names: --weighting "bound(radius=0.1)"."""
     call = parse(text) if isinstance(text, str) else text
-    found = build(axis, call, part_tables()[axis])
+    return belonging(axis, call.name, build(axis, call, part_tables()[axis]))
+
+
+def belonging(axis: str, name: str, found: Any) -> Any:
+    """What a name gave, if it is a part of the axis."""
     if axis not in (axes_of(found) if isinstance(found, Part) else ()):
         what = f"the {found.axis} part {found.name}" if isinstance(found, Part) else type(found).__name__
         known = ", ".join(sorted(part_tables()[axis])[:3])
-        raise BadRequest(
-            f"{call.name} gives {what}, and a part of the axis {axis} belongs here; name one, such as {known}"
-        )
+        raise BadRequest(f"{name} gives {what}, and a part of the axis {axis} belongs here; name one, such as {known}")
     return found
 
 
