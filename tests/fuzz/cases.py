@@ -113,7 +113,9 @@ def command_case(arguments: list[str], folder: Path, encoding: str = "utf-8", al
             found = refusal(said)
             return (
                 found
-                if found.fault or names_one([*own_words(arguments), *also], said, encoding)
+                if found.fault
+                or names_one([*own_words(arguments), *also], said, encoding)
+                or any(f"'{option}'" in said for option in SMALL)  # an option that this command does not have
                 else Outcome("sentence", f"names nothing: {said[:LONGEST]}")
             )
         return Outcome("worked" if code == 0 else "failed", said.strip().splitlines()[-1] if said.strip() else "")
