@@ -150,6 +150,7 @@ FILES = [
     ("run.toml", 'thresholds = ["a"]', ["run.toml", "thresholds[0]", "number", "'a'"]),
     ("run.toml", 'engine = "inlin"', ["run.toml", "engine", "inlin", "did you mean inline?"]),
     ("run.toml", 'about = 3', ["run.toml", "about", "table", "3"]),
+    ("run.toml", 'parts = ["server.rlplace()"]', ["run.toml lists the part 'server.rlplace()'", "did you mean replace?"]),
     ("run.toml", 'parts = [[1]]', ["run.toml", "parts[0]", "text"]),
     ("run.toml", f"seed = {LONG}", ["run.toml", "not a TOML file"]),
     ("run.toml", f"method = {DEEP}", ["run.toml", "nested too deeply"]),

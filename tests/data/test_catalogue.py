@@ -56,6 +56,8 @@ def test_standardised_has_mean_zero_and_deviation_one_and_is_a_copy():
 
 
 def test_unknown_names_get_the_nearest():
+    with pytest.raises(BadRequest, match="the name of the data is empty; give one of"):
+        load("")
     with pytest.raises(BadRequest, match="unknown data set 'fashon-mnist'; did you mean fashion-mnist"):
         load("fashon-mnist")
     with pytest.raises(BadRequest, match="did you mean"):

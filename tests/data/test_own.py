@@ -22,6 +22,18 @@ def save(path, **changes):
     return str(path)
 
 
+def test_a_damaged_file_is_refused_in_a_short_sentence(tmp_path):
+    path = tmp_path / "mine.npz"
+    save(path)
+    raw = bytearray(path.read_bytes())
+    local = raw.index(b"PK\x03\x04")
+    raw[local + 27] = 2  # the length of the first file's name, in bytes × 256: what follows is read as its name
+    path.write_bytes(raw)
+    with pytest.raises(BadRequest, match=r"cannot read .*mine\.npz as \.npz: .*…; write it again") as found:
+        load(str(path))
+    assert len(str(found.value)) < 400
+
+
 def test_npz_of_images_is_channels_first_and_measured(tmp_path):
     data = load(save(tmp_path / "mine.npz"))
     assert data.name == "mine"

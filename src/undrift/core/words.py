@@ -50,6 +50,11 @@ def clipped(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def in_short(error: BaseException) -> str:
+    """What an error of somebody else's code says, on one line that is not too long."""
+    return clipped(" ".join(str(error).split()), 120)
+
+
 def is_unicode(text: str) -> bool:
     """Whether a file can hold the text. What is typed in another encoding has bytes that stand for no character.
 

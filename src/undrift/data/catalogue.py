@@ -142,6 +142,8 @@ def load(
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise BadRequest(f"size must be a whole number of pixels of at least 1, not {size!r}")
+    if not str(name).strip():
+        raise BadRequest("the name of the data is empty; give one of `undrift data list`, or a path")
     folder = Path(folder) if folder is not None else None
     path = (folder / name) if folder is not None else Path(name).expanduser()
     if path.suffix == ".csv":

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from undrift.core.errors import BadRequest
+from undrift.core.words import in_short
 
 MARKS = ",;\t"  # between the cells, whichever the first line has most of
 
@@ -42,7 +43,7 @@ def read_lines(path: Path) -> list[list[str]]:
             file.seek(0)
             lines = [line for line in csv.reader(file, delimiter=max(MARKS, key=first.count)) if line]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadRequest(f"cannot read {path} as .csv: {error}; save it as UTF-8 text") from None
+        raise BadRequest(f"cannot read {path} as .csv: {in_short(error)}; save it as UTF-8 text") from None
     if not lines:
         raise BadRequest(f"{path} is empty; its first line names the columns")
     return lines

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from undrift.core.errors import BadRequest
+from undrift.core.words import in_short
 from undrift.data.cache import Arrays
 
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -69,7 +70,7 @@ def read_images(paths: Iterable[Path], size: int | None = None) -> np.ndarray:
             with Image.open(path) as image:
                 plain = image.convert("L" if image.mode in ("1", "L") else "RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise BadRequest(f"cannot read the image {path}: {error}; repair or remove it") from None
+            raise BadRequest(f"cannot read the image {path}: {in_short(error)}; repair or remove it") from None
         if size is not None:
             plain = plain.resize((size, size), Image.Resampling.BILINEAR)
         array = np.asarray(plain)

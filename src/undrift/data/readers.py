@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from undrift.core.errors import BadRequest
+from undrift.core.words import in_short
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -27,7 +28,7 @@ def content(path: Path) -> bytes:
             return lzma.decompress(raw)
         return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise BadRequest(f"cannot read {path}: {error}; fetch the file again") from None
+        raise BadRequest(f"cannot read {path}: {in_short(error)}; fetch the file again") from None
 
 
 def idx(path: Path) -> np.ndarray:
@@ -81,7 +82,7 @@ def svhn_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         held = scipy.io.loadmat(str(path), variable_names=("X", "y"))
     except Exception as error:  # scipy raises many types for a damaged file
-        raise BadRequest(f"cannot read {path} as a .mat file: {error}; fetch the file again") from None
+        raise BadRequest(f"cannot read {path} as a .mat file: {in_short(error)}; fetch the file again") from None
     if "X" not in held or "y" not in held or held["X"].ndim != 4:
         raise BadRequest(f"{path} is not SVHN's cropped format: it must hold X (32, 32, 3, N) and y (N, 1)")
     labels = held["y"].reshape(-1).astype(np.int64)
@@ -110,7 +111,7 @@ def npz(path: Path) -> dict[str, np.ndarray]:
                 f"{path} holds the object array {name!r}, which could run code when read and is never unpickled; "
                 "save plain numbers or text"
             ) from None
-        raise BadRequest(f"cannot read {path} as .npz: {error}; write it again with np.savez") from None
+        raise BadRequest(f"cannot read {path} as .npz: {in_short(error)}; write it again with np.savez") from None
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:

@@ -61,10 +61,10 @@ def about_of(path: Path) -> dict[str, Any]:
 
 def same_names(table: Mapping[str, Any]) -> bool:
     """Whether the method's text names the parts that are listed, whatever their parameters."""
-    from undrift.experiment.setup import split_axis
-    from undrift.methods.naming import method, part
+    from undrift.experiment.setup import written_part
+    from undrift.methods.naming import method
 
-    listed = {(built.axis, built.name) for built in (part(*split_axis(text)) for text in table["parts"])}
+    listed = {(built.axis, built.name) for built in map(written_part, table["parts"])}
     try:
         named = {(built.axis, built.name) for built in method(str(table.get("method", "fedavg"))).parts}
     except BadRequest:

@@ -237,7 +237,7 @@ def composition(options: Options, parts: list[str] | None) -> Method:
     axes = [(axis, getattr(options, axis)) for axis in AXES if getattr(options, axis) is not None]
     axes = [(axis, one) for axis, given in axes for one in parts_of(axis, given)]
     if parts is not None:  # complete, with defaults: a part given for an axis replaces the one listed
-        return method(Method(str(options.method), tuple(part(*split_axis(written)) for written in parts)), axes=axes)
+        return method(Method(str(options.method), tuple(map(written_part, parts))), axes=axes)
     given = options.method
     pieces = list(given) if isinstance(given, (list, tuple)) else [given]
     return method(*pieces, axes=axes)
@@ -249,6 +249,15 @@ def parts_of(axis: str, given: Any) -> list[Any]:
         found = text.several("upload", given, part_tables()["upload"])
         return [belonging("upload", str(given), one) for one in found]
     return [part(axis, given) if isinstance(given, str) else given]
+
+
+def written_part(written: str) -> Any:
+    """A part as run.toml lists it."""
+    axis, call = split_axis(written)
+    try:
+        return part(axis, call)
+    except BadRequest as wrong:
+        raise BadRequest(f"run.toml lists the part {shown(written)}: {wrong}") from None
 
 
 def split_axis(written: str) -> tuple[str, text.Call]:

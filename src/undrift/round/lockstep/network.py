@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from undrift.core.vector import Flat, Layout
+from undrift.core.words import in_short
 from undrift.round.lockstep.linear import ALIGN, StackedLinear, rounded
 
 PLACES = 5  # of a stack, at which a network is tried out
@@ -220,7 +221,7 @@ def tried(network: Stacked, flat: Flat, sample: torch.Tensor) -> None:
         weights = torch.randn(wanted.shape, generator=draws).to(flat.device)
         grads = torch.autograd.grad((logits * weights).sum(), leaves, allow_unused=True)
     except Exception as error:
-        raise Unstackable(f"the model {name} cannot be stacked: {' '.join(str(error).split())[:120]}") from error
+        raise Unstackable(f"the model {name} cannot be stacked: {in_short(error)}") from error
     finally:
         flat.module.train(was)
     if logits.dim() != 3 or not torch.allclose(logits[0], wanted, rtol=1e-3, atol=1e-4):
