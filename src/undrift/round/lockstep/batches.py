@@ -10,6 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 from undrift.round.lockstep.lane import Lane
 from undrift.round.runtime import Runtime
 
+FEW_NUMBERS = 1 << 20  # of which the samples of all steps may consist to be read at once: they stay in the cache
+
 
 class Batches:
     """Tensors [steps, clients, rows] of a stack whose longest client comes first. A batch is filled up to its rows with its
@@ -31,6 +33,7 @@ class Batches:
         counts = [lane.counts[: lane.steps] + [0] * (len(index) - lane.steps) for lane in lanes]
         self.share = shares[torch.tensor(counts, dtype=torch.long).T].to(device)
         self.chosen: torch.Tensor | None = None
+        self.gathered: Sequence[torch.Tensor] = ()  # by step, where they are read before the first one
 
     def choose(self, classes: int) -> None:
         """Know d Σ weights · cross-entropy / d log-probabilities of all steps, [steps, clients, classes, rows]."""
@@ -43,8 +46,22 @@ class Batches:
         return self.samples(step, clients), self.y[step, :clients], self.share[step, :clients]
 
     def samples(self, step: int, clients: int) -> torch.Tensor:
-        x: torch.Tensor = self.runtime.network_input(self.x.index_select(0, self.index[step, :clients].reshape(-1)))
+        """x [clients, rows, …] of a step of the first clients."""
+        if self.gathered:
+            x = self.gathered[step]
+            return x if x.size(0) == clients else x[:clients]
+        x = self.inputs(self.index[step, :clients])
         return x.view(clients, self.rows, *x.shape[1:])
+
+    def inputs(self, index: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.runtime.network_input(self.x.index_select(0, index.reshape(-1)))
+        return found
+
+    def gather(self) -> None:
+        """Read the samples of all steps at once, where they are few."""
+        if self.index.numel() * self.x[:1].numel() <= FEW_NUMBERS:
+            x = self.inputs(self.index)
+            self.gathered = x.view(*self.index.shape, *x.shape[1:]).unbind()
 
 
 def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

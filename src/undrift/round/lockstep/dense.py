@@ -93,5 +93,5 @@ def logits_gradient(log_probabilities: torch.Tensor, y: torch.Tensor, weights: t
 
 def through_softmax(chosen: torch.Tensor, log_probabilities: torch.Tensor) -> torch.Tensor:
     """The gradient along the logits from that along the log-probabilities, by the kernel that autograd calls."""
-    found: torch.Tensor = torch.ops.aten._log_softmax_backward_data(chosen, log_probabilities, 1, torch.float32)
+    found: torch.Tensor = torch._log_softmax_backward_data(chosen, log_probabilities, 1, torch.float32)
     return found

@@ -17,6 +17,7 @@ def plain_steps(dense: Dense, batches: Batches, vectors: Vectors, fronts: Sequen
     """Take all steps. Returns the clients' losses by step, or None where one is not finite: a client does not take such a
     step, so what was done here does not count."""
     assert batches.chosen is not None
+    batches.gather()
     chosen, seen, active = batches.chosen.unbind(), list[torch.Tensor](), -1
     with torch.inference_mode():
         for step, (count, rates) in enumerate(fronts):
