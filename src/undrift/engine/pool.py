@@ -18,6 +18,7 @@ STACKED = 64  # clients in a chunk that is trained in stacks, fewer where their 
 STEP_COST = (
     5  # what a step of a stack costs beside its clients, in clients: it is paid as long as the largest one trains
 )
+CLIENT_COST = 6  # what a client of a stack costs beside its steps, in steps
 SHRINK = 4  # a chunk is a worker's share of the remaining work, divided by this
 
 
@@ -80,7 +81,8 @@ class Pool(Engine):
         if self.runtime.lockstep is None or any(order.work != "train" for order in orders):
             return chunked(orders, workers)
         plan = self.runtime.plan
-        return dealt(orders, workers, max(1, min(STACKED, plan.lockstep // (4 * plan.layout.n))))
+        most = max(1, min(STACKED, plan.lockstep // (4 * plan.layout.n)))
+        return dealt(orders, workers, most, CLIENT_COST * plan.batch / plan.epochs)
 
     def _next(self, queued: int) -> Any:
         """The worker that gets the next chunk: an idle one, else, ahead of time, the one with the fewest samples so far
@@ -110,21 +112,21 @@ def chunked(orders: Sequence[Any], workers: int) -> list[list[int]]:
     return chunks
 
 
-def dealt(orders: Sequence[Any], workers: int, most: int = STACKED) -> list[list[int]]:
+def dealt(orders: Sequence[Any], workers: int, most: int = STACKED, beside: float = 0.0) -> list[list[int]]:
     """Positions of orders that are trained in stacks, at most `most` in a chunk, so that all chunks take equally long: the
     largest client first, each to the chunk that would be done first. There are no more chunks than keep the workers
-    busy, because a stack gains with every client in it."""
+    busy, because a stack gains with every client in it. `beside`: what a client costs beside its steps, in samples."""
     queue = sorted(range(len(orders)), key=lambda position: (-orders[position].size, position))
     count = min(len(queue), workers * -(-len(queue) // (workers * most)))
     chunks = [[position] for position in queue[:count]]
-    costs = [((1 + STEP_COST) * orders[position].size, place) for place, position in enumerate(queue[:count])]
+    costs = [((1 + STEP_COST) * orders[position].size + beside, place) for place, position in enumerate(queue[:count])]
     heapify(costs)
     for position in queue[count:]:
         while len(chunks[(first := costs[0])[1]]) >= most:
             heappop(costs)
         cost, place = first
         chunks[place].append(position)
-        heapreplace(costs, (cost + orders[position].size, place))
+        heapreplace(costs, (cost + orders[position].size + beside, place))
     return chunks
 
 

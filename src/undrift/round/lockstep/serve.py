@@ -132,7 +132,7 @@ def score_ahead(clients: Sequence[ClientRound], role: str) -> None:
 def serve_stack(works: Sequence[Work]) -> list[Reply]:
     """The clients of a stack: each is prepared, all train, each finishes, all are evaluated."""
     lanes, clients = dict[int, Lane](), dict[int, ClientRound]()
-    replies = [answered(*work, partial(opened, *work, clients, place)) for place, work in enumerate(works)]
+    replies = [answered(*work, partial(opened, *work, clients, lanes, place)) for place, work in enumerate(works)]
     score_ahead(list(clients.values()), "received")
     for place, work in clients.items():
         seconds = replies[place].seconds
@@ -156,13 +156,17 @@ def serve_stack(works: Sequence[Work]) -> list[Reply]:
     return replies
 
 
-def opened(runtime: Runtime, order: Order, clients: dict[int, ClientRound], place: int) -> Reply:
-    """A client up to where its training begins. A client whose parts hold a network of the worker's trains at once: the
-    next client needs that network."""
+def opened(
+    runtime: Runtime, order: Order, clients: dict[int, ClientRound], lanes: dict[int, Lane], place: int
+) -> Reply:
+    """A client up to where its training begins, or where no part has a say, up to its first batch. A client whose parts
+    hold a network of the worker's trains at once: the next client needs that network."""
     work = ClientRound(runtime, order)
     reply = work.opened()
     if reply.failure is not None:
         return reply
+    if not work.parts:
+        return prepared(work, reply, lanes, place)
     if work.data.borrows:
         work.before_training()
         return alone(work, reply)
