@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import tomli_w
 import torch
 
@@ -37,6 +36,7 @@ from undrift.deploy.policy import Refused
 from undrift.experiment.setup import Setup
 from undrift.store import trees
 from undrift.store.durable import make_folder, write_file
+from undrift.store.weights import weights_file
 
 
 class StateLost(Exception):
@@ -170,10 +170,7 @@ class SiteStore:
         write_file(self.folder / "site.toml", tomli_w.dumps(table).encode())
 
     def _save_model(self, name: str, setup: Setup, tensors: dict[str, torch.Tensor]) -> None:
-        data = safetensors.torch.save(
-            {key: value.clone() for key, value in tensors.items()}, metadata={"model": setup.model_name, "format": "pt"}
-        )
-        write_file(self.folder / name, data)
+        write_file(self.folder / name, weights_file(tensors, {"model": setup.model_name, "format": "pt"}))
 
 
 def hash_path(path: Path) -> Path:

@@ -8,9 +8,6 @@ import shutil
 import sqlite3
 from typing import Any
 
-import safetensors.torch
-import torch
-
 from undrift.core.determinism import one_thread
 from undrift.core.errors import BadRequest, RunFailed
 from undrift.engine.faulty import Faulty
@@ -32,6 +29,7 @@ from undrift.store import checksums
 from undrift.store.durable import write_file
 from undrift.store.run_store import RunStore
 from undrift.store.server_state import ServerState
+from undrift.store.weights import weights_file
 
 
 def run(
@@ -159,7 +157,7 @@ def export(setup: Setup, store: RunStore, server_state: ServerState) -> None:
     state = model.state_dict(server_state.evaluated, server_state.integers)
     left_out = setup.method.private_names(setup.plan.layout) | model.frozen_names()
     state = {name: value for name, value in state.items() if name not in left_out}
-    data = safetensors.torch.save(unshared(state), metadata=model_metadata(setup))
+    data = weights_file(state, model_metadata(setup))
     write_file(store.folder / "model.safetensors", data)
     digest = hashlib.sha256(data).hexdigest()
     with store.record.transaction(durable=True):
@@ -172,8 +170,3 @@ def model_metadata(setup: Setup) -> dict[str, str]:
     """The header of a file of weights."""
     base = setup.runtime.model.frozen.digest
     return {"model": setup.model_name, "format": "pt", **({"base": base} if base else {})}
-
-
-def unshared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copy every tensor: safetensors refuses tensors that share memory, as tied weights do."""
-    return {name: value.clone() for name, value in state.items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import safetensors.torch
-
 from undrift.core.errors import BadRequest
 from undrift.experiment.result import Mixture, Result
-from undrift.experiment.runner import model_metadata, unshared
+from undrift.experiment.runner import model_metadata
 from undrift.store.durable import write_file
+from undrift.store.weights import weights_file
 
 
 def save_model(result: Result, path: Path, client: int | str | None = None, adapter: bool = False) -> tuple[int, int]:
@@ -30,7 +29,7 @@ def save_model(result: Result, path: Path, client: int | str | None = None, adap
     metadata = model_metadata(result.setup)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, safetensors.torch.save(unshared(state), metadata=metadata))
+        write_file(path, weights_file(state, metadata))
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror or error}; choose another file") from None
     return len(state), sum(value.numel() for value in state.values())
