@@ -45,7 +45,6 @@ def test_every_option_that_takes_objects_says_which():
         ("method", "\udcff", r"--method must be a text in UTF-8, not '\\udcff'"),
         ("lockstep", "os:environ", r"--lockstep must be auto, on, off or on\(bytes=…\), not 'os:environ'"),
         ("diagnose", "os:environ", "--diagnose must name diagnostics, and 'os:environ' gives a _Environ"),
-        ("method", "fedavg+fedavgm(2)", "fedavgm: momentum: rho must be at least 0 and below 1, not 2"),
         (
             "upload",
             "json:JSONDecoder",

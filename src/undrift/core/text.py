@@ -200,10 +200,7 @@ def build(what: str, call: Call | str, known: Mapping[str, Callable[..., Any]]) 
             if key in hints and not fits(item, hints[key]):
                 raise BadRequest(f"{call.name}: {key} must be {wording(hints[key])}, not {spell(item)}")
     if ":" not in call.name:
-        try:
-            return factory(*bound.args, **bound.kwargs)
-        except BadRequest as wrong:  # by a part of another name: fedavgm(2) is refused by momentum
-            raise wrong if call.name in str(wrong) else BadRequest(f"{call.name}: {wrong}") from None
+        return factory(*bound.args, **bound.kwargs)
     return answer(
         what, functools.partial(factory, *bound.args, **bound.kwargs), lambda made: made is not None, f"a {what}"
     )

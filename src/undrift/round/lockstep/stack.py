@@ -73,7 +73,7 @@ class Stack:
         momentum = vectors.rows(vectors.V) if vectors.V and self.plan.persist_momentum else None
         for place, (lane, trained) in enumerate(zip(self.all, vectors.rows(vectors.P))):
             lane.finish()
-            lane.work.trained = trained
+            lane.work.trained = trained.clone()  # at an address of its own: sums round by alignment
             if momentum is not None:
                 lane.rule.buffers = [momentum[place]]
 
