@@ -10,10 +10,12 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["sequence", "regression"])
-def test_runs_of_other_tasks_survive_it_too(task):
+@pytest.mark.parametrize(
+    ("task", "rounds"), [("sequence", 60), ("regression", 600)]
+)  # seconds, so that a kill meets it
+def test_runs_of_other_tasks_survive_it_too(task, rounds):
     script = Path(__file__).with_name("kills.py")
-    options = ["--kills", "2", "--rounds", "60", "--methods", "scaffold", "--task", task]
+    options = ["--kills", "2", "--rounds", str(rounds), "--methods", "scaffold", "--task", task]
     done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
