@@ -172,3 +172,16 @@ def test_orders_go_largest_first_in_chunks_that_shrink():
     assert costs == sorted(costs, reverse=True)
     assert len(chunks) < len(orders) / 2
     assert costs[-1] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="the scheduler can be asked on Linux only")
+def test_a_worker_that_wakes_up_does_not_take_its_parents_core():
+    """It would start before the other workers have their orders."""
+    workers = start_workers(1)
+    try:
+        deadline = time.monotonic() + 60
+        while os.sched_getscheduler(workers[0].process.pid) != os.SCHED_BATCH and time.monotonic() < deadline:
+            time.sleep(0.01)  # until its first lines have run
+        assert os.sched_getscheduler(workers[0].process.pid) == os.SCHED_BATCH
+    finally:
+        stop_workers(workers)

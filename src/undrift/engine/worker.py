@@ -19,6 +19,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with contextlib.suppress(OSError, AttributeError):  # elsewhere the end of the pipe ends the worker
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
+    with contextlib.suppress(OSError, AttributeError):  # a worker that wakes up does not take its parent's core
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if os.getppid() != int(sys.argv[2]):
         sys.exit(0)
 
