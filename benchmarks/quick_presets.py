@@ -23,9 +23,15 @@ from typing import Any
 NAMES = """
 import json, sys
 from undrift.papers import papers
-of = papers.load
-names = sys.argv[1:] or [name for name in papers.names() if of(name).rows]
-print(json.dumps({name: [[r.name for r in of(name).rows], [c.name for c in of(name).columns]] for name in names}))
+try:
+    from undrift.papers.scales import scaled
+except ImportError:  # an earlier checkout
+    scaled = papers.scaled
+found = {}
+for name in sys.argv[1:] or papers.names():
+    quick = scaled(papers.load(name), "quick")
+    found[name] = [[row.name for row in quick.rows], [column.name for column in quick.columns]]
+print(json.dumps(found))
 """
 
 
