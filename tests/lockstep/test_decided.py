@@ -54,7 +54,6 @@ def test_auto_is_on_for_the_works_of_small_clients(work, name):
         ({"method": "moon"}, "the part moon does not declare lockstep = True"),
         ({"method": "ditto"}, "the part ditto has a hook after_step"),
         ({"method": "fedsam"}, "the part fedsam needs gradient_at"),
-        ({"optimizer": "adam"}, "the optimizer adam has no stacked form"),
         ({"augment": "flip"}, "augmentation draws for one client at a time"),
         ({"loss": "undrift.testing:half_square"}, "the loss is not the plain cross-entropy"),
     ],

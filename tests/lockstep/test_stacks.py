@@ -74,8 +74,17 @@ def test_rows_are_filled_up_until_every_client_is_aligned_alike():
     assert rows == 32  # nothing is filled up where nothing has to be
 
 
-@pytest.mark.parametrize("more", [{"clip": 0.05}, {"persist_momentum": True}, {"weight_decay": 0.1, "momentum": 0.0}])
-def test_clip_decay_and_a_lasting_momentum_are_those_of_one_by_one(more):
+ADAM = {"optimizer": "adam", "lr": 0.01}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"clip": 0.05}, {"persist_momentum": True}, {"weight_decay": 0.1, "momentum": 0.0}, ADAM, {**ADAM, "clip": 0.05},
+        {**ADAM, "weight_decay": 0.1}, {**ADAM, "persist_momentum": True},
+    ],
+)  # fmt: skip
+def test_clip_decay_and_optimizers_are_those_of_one_by_one(more):
     federation = tiny(clients=5, sizes=[40, 3, 17, 9, 30])
     own = {**OWN, "model": NETWORKS["dense"], **more}
     found = [in_stacks(clients, "fedavg", federation, **own).vector for clients in (1, 50)]
@@ -93,7 +102,7 @@ def test_a_client_whose_data_are_not_finite_fails_alone():
     assert [event[1:3] for event in run_parts("fedprox", federation, **own).events] == [(1, "nonfinite")] * 2
 
 
-@pytest.mark.parametrize("more", [{}, {"persist_momentum": True}, {"momentum": 0.0}])
+@pytest.mark.parametrize("more", [{}, {"persist_momentum": True}, {"momentum": 0.0}, ADAM])
 @pytest.mark.parametrize("broken", [False, True])
 def test_steps_without_a_look_at_losses_have_the_bits_of_steps_with_one(monkeypatch, broken, more):
     """Where a loss turns out not to be finite, all steps are taken again with a look at each."""
@@ -111,6 +120,18 @@ def test_steps_without_a_look_at_losses_have_the_bits_of_steps_with_one(monkeypa
     assert torch.equal(found[0].vector, found[1].vector)
     notes = [list(one.store.record.all("SELECT * FROM notes")) for one in found]
     assert notes[0] == notes[1]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedrep"])
+def test_adam_counts_only_the_steps_that_a_client_takes(name):
+    """A batch that is not finite is no step: the correction for few steps goes on where it was."""
+    federation = tiny(clients=5, sizes=[40, 30, 33, 9, 1])
+    federation.x[federation.rows(2)[4]] = torch.inf
+    own = {**OWN, **ADAM, "model": NETWORKS["dense"], "batch": 8, "rounds": 2}
+    found = [in_stacks(clients, name, federation, **own).vector for clients in (1, 2, 50)]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert torch.allclose(found[0], run_parts(name, federation, **own).vector, rtol=1e-4, atol=1e-5)
 
 
 def test_a_slow_client_makes_as_many_steps_as_its_budget_allows():

@@ -67,8 +67,6 @@ def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -
         return "the loss is not the plain cross-entropy"
     if augmented:
         return "augmentation draws for one client at a time"
-    if plan.optimizer != "sgd":
-        return f"the optimizer {plan.optimizer} has no stacked form"
     for part in plan.method.at_client:
         if reason := part_refuses(part):
             return reason
@@ -124,7 +122,15 @@ def alike(plan: Plan, flat: Flat, sample: torch.Tensor) -> str:
     data, rates and numbers of epochs or rounds may differ."""
     private = None if plan.private is None else plan.private.nonzero().flatten().tolist()
     needs = sorted({need for part in plan.method.parts for need in part.needs})
-    settings = (plan.batch, plan.momentum, plan.weight_decay, plan.clip, plan.persist_momentum, plan.lockstep)
+    settings = (
+        plan.batch,
+        plan.optimizer,
+        plan.momentum,
+        plan.weight_decay,
+        plan.clip,
+        plan.persist_momentum,
+        plan.lockstep,
+    )
     network = (plan.layout.signature, str(flat.module), str(flat.device), tuple(sample.shape), str(sample.dtype))
     known = repr((network, settings, plan.method.at_client, needs, private, plan.classes))
     return hashlib.sha256(known.encode()).hexdigest()
@@ -144,7 +150,7 @@ class Lockstep:
     def bytes_of(self, samples: int) -> int:
         """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, their labels
         and weights, and one batch on its way through the network."""
-        vectors = 6 * 4 * rounded(self.plan.layout.nP)
+        vectors = (7 if self.plan.optimizer == "adam" else 6) * 4 * rounded(self.plan.layout.nP)
         steps = self.plan.epochs * -(-samples // self.plan.batch)
         along = 20 + 4 * min(self.plan.classes, FEW_CLASSES)  # of one row of a batch
         return vectors + 4 * samples * self.sample + along * steps * self.rows + 3 * 4 * self.rows * self.sample

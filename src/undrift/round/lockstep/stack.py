@@ -40,6 +40,7 @@ class Stack:
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
         self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
         whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
+        self.keeps_momentum = self.plan.persist_momentum and self.plan.optimizer == "sgd" and self.plan.momentum > 0
         self.vectors = Vectors(self.plan, len(self.all), self.device, whole)
         self.load()
         self.batches = Batches(runtime, rows, self.all)
@@ -52,7 +53,7 @@ class Stack:
     def load(self) -> None:
         """Where the clients begin."""
         self.vectors.load(self.vectors.P, [lane.work.start for lane in self.all])
-        if self.plan.persist_momentum:
+        if self.keeps_momentum:
             self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
 
     def on_device(self) -> bool:
@@ -70,7 +71,7 @@ class Stack:
         if self.deferred is not None:
             self.deferred.settle(self.all)
         vectors = self.vectors
-        momentum = vectors.rows(vectors.V) if vectors.V and self.plan.persist_momentum else None
+        momentum = vectors.rows(vectors.V) if self.keeps_momentum else None
         for place, (lane, trained) in enumerate(zip(self.all, vectors.rows(vectors.P))):
             lane.finish()
             lane.work.trained = trained.clone()  # at an address of its own: sums round by alignment
@@ -91,8 +92,7 @@ class Stack:
         rates = {count: self.rates_of(count) for count in set(fronts)}
         losses = plain_steps(self.dense, self.batches, self.vectors, [(count, rates[count]) for count in fronts])
         if losses is None:
-            for momentum in self.vectors.V:
-                momentum.zero_()
+            self.vectors.forget()
             self.load()
             return False
         self.deferred.losses = losses
@@ -224,19 +224,25 @@ class Stack:
 
     def kept(self, usable: Sequence[bool] | None) -> list[Kept]:
         """Rows of clients that do not move, or not everywhere, as they are before the step."""
-        return [
+        vectors = self.vectors
+        found: list[Kept] = [
             (stack[place], stack[place].clone(), lane.mask if good else None)
             for place, (lane, good) in enumerate(zip(self.lanes, usable or [True] * self.active))
             if not good or lane.mask is not None
-            for stack in (*self.vectors.P, *self.vectors.V)
+            for stack in vectors.stacks
         ]
+        for place in (place for place, good in enumerate(usable or []) if not good):
+            vectors.even = False
+            found.append((vectors.taken[place], vectors.taken[place].clone(), None))
+        return found
 
     def update_deferred(self) -> None:
         """`update` of all clients, then those that do not take the step are put back."""
         if self.taking is None:
             self.update(None)
             return
-        stacks = [stack[: self.active] for stack in (*self.vectors.P, *self.vectors.V)]
+        self.vectors.even = False
+        stacks = [stack[: self.active] for stack in (*self.vectors.stacks, self.vectors.taken)]
         before = [stack.clone() for stack in stacks]
         self.update(None)
         for stack, held in zip(stacks, before):

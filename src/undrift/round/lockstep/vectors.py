@@ -1,4 +1,4 @@
-"""Parameters, gradients and momentum of a stack."""
+"""Parameters, gradients and what the optimizer keeps, of a stack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of th
 
 
 class Vectors:
-    """P, G and V (momentum): tensors [clients, width], where a width is a number of parameters, filled up to whole registers.
+    """P, G, V (momentum, or Adam's mean) and S (Adam's squares): tensors [clients, width], where a width is a number of
+    parameters, filled up to whole registers.
 
     `whole`: one tensor each, whose rows are the clients' vectors, as hooks see them. Otherwise there is one for every
     parameter of the network: then a layer's gradient goes from its product to SGD without a copy."""
@@ -29,11 +30,24 @@ class Vectors:
         # A weight's gradient needs no place of its own: it is as wide as its parameter.
         placed = [clients if whole or len(entry.shape) != 2 else 0 for entry in self.entries]
         self.G = [torch.zeros(rows, width, device=device) for rows, width in zip(placed, widths)]
-        self.V = [torch.zeros_like(one) for one in self.P] if plan.momentum > 0 else []
-        self.front, self.moving = (
-            0,
-            list[list[torch.Tensor]](),
-        )  # how many clients took the last step, and their P and V
+        adam = plan.optimizer == "adam"
+        self.V = [torch.zeros_like(one) for one in self.P] if adam or plan.momentum > 0 else []
+        self.S = [torch.zeros_like(one) for one in self.P] if adam else []
+        # How many steps each client has taken, for Adam, and whether that is the same number for all.
+        self.taken, self.even = torch.zeros(clients, 1, device=device), True
+        # How many clients took the last step, and their P, V and S.
+        self.front, self.moving = 0, list[list[torch.Tensor]]()
+
+    @property
+    def stacks(self) -> list[torch.Tensor]:
+        """All that a step changes along the parameters."""
+        return [*self.P, *self.V, *self.S]
+
+    def forget(self) -> None:
+        """As if no step had been taken, but for P."""
+        for one in (*self.V, *self.S, self.taken):
+            one.zero_()
+        self.even = True
 
     def load(self, into: Sequence[torch.Tensor], rows: Sequence[torch.Tensor | None]) -> None:
         """Fill P or V with one row for every client; None leaves it as it is."""
@@ -76,14 +90,30 @@ class Vectors:
                 self.now[number] = one[:count]
 
     def step(self, rates: Rates) -> None:
-        """SGD. Rows are whole registers, so the kernel rounds alike for one row and for all."""
+        """SGD or Adam. Rows are whole registers, so the kernel rounds alike for one row and for all."""
         if (count := self.now[0].size(0)) != self.front:
-            self.front, self.moving = count, [[one[:count] for one in stack] for stack in (self.P, self.V)]
-        stacks = [self.moving[0], self.now, self.moving[1]]
+            self.front, self.moving = count, [[one[:count] for one in stack] for stack in (self.P, self.V, self.S)]
+        stacks = [self.moving[0], self.now, *self.moving[1:]]
+        if self.S:
+            self.taken[:count] += 1
         for lr, places in rates:
-            p, g, v = (
-                stack if places is None else [one[place] for one in stack for place in places] for stack in stacks
-            )
+            if places is None and not self.even:
+                places = list(range(count))
+            if places is None:
+                self.move(lr, stacks, [self.taken[0, 0]] * len(self.now))
+            else:
+                rows = [[one[place] for one in stack for place in places] for stack in stacks]
+                self.move(lr, rows, [self.taken[place, 0] for _ in self.now for place in places])
+
+    def move(self, lr: float, stacks: Sequence[list[torch.Tensor]], taken: list[torch.Tensor]) -> None:
+        """PyTorch's own kernels: one pass over memory for a whole stack."""
+        p, g, v, square = stacks
+        if self.S:
+            torch._fused_adam_(
+                p, g, v, square, [], taken, lr=lr, beta1=0.9, beta2=0.999, weight_decay=self.plan.weight_decay, eps=1e-8,
+                amsgrad=False, maximize=False,
+            )  # fmt: skip
+        else:
             torch._fused_sgd_(
                 p, g, v, weight_decay=self.plan.weight_decay, momentum=self.plan.momentum, lr=lr, dampening=0.0,
                 nesterov=False, maximize=False, is_first_step=False,
