@@ -1,11 +1,12 @@
 """The minutes of the quick presets in two checkouts, in turns: NEW's seconds over OLD's.
 
-    python benchmarks/quick_presets.py OLD NEW [--rounds 20] [--json FILE] [--preset NAME]…
+    python benchmarks/quick_presets.py OLD NEW [--rounds 15] [--preset NAME]…    # measures, keeps, renders
+    python benchmarks/quick_presets.py --render              # writes the table again from the kept results
 
-Every preset that OLD has is run at quick scale with one seed, by `undrift paper run` in a process of each checkout's `src`:
-first OLD, in the next preset NEW. NEW runs only the rows and columns that OLD has. The time is the whole command, with imports, data,
-report and table. `--rounds` shortens every run (the presets have 40 to 100 rounds), so what is paid once weighs more than
-in a whole preset, in both checkouts.
+Every preset that OLD has is run at quick scale with its own seeds, by `undrift paper run` in a process of each checkout's
+`src`: first OLD, in the next preset NEW. NEW runs only the rows and columns that OLD has. The time is the whole command, with
+imports, data, report and table. `--rounds` shortens every run (the presets have 30 to 100 rounds), so what is paid once
+weighs more than in a whole preset, in both checkouts. With `--preset` nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from undrift.papers.results import machine
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "benchmarks" / "quick_presets.json", ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- quick presets, written by benchmarks/quick_presets.py -->", "<!-- end of quick presets -->"
 
 NAMES = """
 import json, sys
@@ -51,7 +59,7 @@ def presets(checkout: Path, names: list[str]) -> dict[str, list[list[str]]]:
 
 def seconds(checkout: Path, preset: str, rounds: int, rows: list[str], columns: list[str]) -> float:
     only = [part for row in rows for part in ("--row", row)] + [part for one in columns for part in ("--column", one)]
-    command = ["paper", "run", preset, "--scale", "quick", "--seeds", "1", "--rounds", str(rounds), "--quiet", *only]
+    command = ["paper", "run", preset, "--scale", "quick", "--rounds", str(rounds), "--quiet", *only]
     began = time.monotonic()
     done = python(checkout, "-c", "from undrift.cli import main; main()", *command)
     if done.returncode:
@@ -59,16 +67,53 @@ def seconds(checkout: Path, preset: str, rounds: int, rows: list[str], columns: 
     return time.monotonic() - began
 
 
+def revision(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def table(kept: dict[str, Any]) -> str:
+    """The results as Markdown."""
+    lines = ["| preset | before, s | after, s | after / before |", "|---|---:|---:|---:|"]
+    rows = sorted(kept["presets"], key=lambda one: one["new"] / one["old"])
+    before, after = (sum(one[key] for one in rows) for key in ("old", "new"))
+    for one in [*rows, {"preset": f"**all {len(rows)}**", "old": before, "new": after}]:
+        lines.append(f"| {one['preset']} | {one['old']:.1f} | {one['new']:.1f} | {one['new'] / one['old']:.2f} |")
+    about = f"{kept['machine']}, {kept['date']}, load at the start {kept['load']}"
+    return "\n".join(
+        [*lines, "", f"`{kept['command']}`, before: {kept['old']}, after: {kept['new']}; {about}; each once.", ""]
+    )
+
+
+def render(kept: dict[str, Any]) -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(kept)}{END}{rest.partition(END)[2]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("old", type=Path, nargs="?")
+    parser.add_argument("new", type=Path, nargs="?")
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--preset", action="append", default=[])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--render", action="store_true", help="write the table from the kept results")
     given = parser.parse_args()
-    old = presets(given.old, given.preset)
-    new = presets(given.new, list(old))
+    if given.render:
+        render(json.loads(RESULTS.read_text()))
+        return
+    if given.old is None or given.new is None:
+        parser.error("give two checkouts: OLD NEW")
+    kept = measured(given.old, given.new, given.rounds, given.preset)
+    if not given.preset:
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        render(kept)
+
+
+def measured(before: Path, after: Path, rounds: int, only: list[str]) -> dict[str, Any]:
+    """Both checkouts, preset by preset, the first one by turns."""
+    load = f"{os.getloadavg()[0]:.0f}"
+    old = presets(before, only)
+    new = presets(after, list(old))
     found: list[dict[str, Any]] = []
     for number, (name, (rows, columns)) in enumerate(old.items()):
         rows, columns = ([one for one in had if one in has] for had, has in zip((rows, columns), new[name]))
@@ -76,14 +121,16 @@ def main() -> None:
             print(f"{name}: no row or column is in both", flush=True)
             continue
         took: dict[str, float] = {}
-        for checkout in (given.old, given.new) if number % 2 == 0 else (given.new, given.old):
-            took["old" if checkout is given.old else "new"] = seconds(checkout, name, given.rounds, rows, columns)
-        found.append({"preset": name, **{key: round(value, 2) for key, value in took.items()}})
+        turns = [("old", before), ("new", after)]
+        for key, checkout in turns if number % 2 == 0 else reversed(turns):
+            took[key] = round(seconds(checkout, name, rounds, rows, columns), 2)
+        found.append({"preset": name, "old": took["old"], "new": took["new"]})
         print(f"{name}: {took['old']:.1f} s, {took['new']:.1f} s, {took['new'] / took['old']:.2f}", flush=True)
-        if given.json is not None:
-            given.json.write_text(json.dumps({"rounds": given.rounds, "presets": found}, indent=1) + "\n")
-    before, after = (sum(one[key] for one in found) for key in ("old", "new"))
-    print(f"{len(found)} presets: {before:.0f} s, {after:.0f} s, {after / before:.2f}")
+    return {
+        "command": shlex.join(["python", "benchmarks/quick_presets.py", "OLD", "NEW", "--rounds", str(rounds)]),
+        "old": revision(before), "new": revision(after), "machine": machine(), "date": time.strftime("%Y-%m-%d"),
+        "load": load, "presets": found,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
