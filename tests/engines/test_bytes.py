@@ -61,8 +61,9 @@ def sent(text, workers, monkeypatch):
             counted["up"].append(len(data) + counter.bytes)
         return content
 
+    # One by one: the clients of a stack share a message.
     options = {"method": method(text), "model": costs.network, "rounds": 3, "epochs": 2, "batch": 10, "lr": 0.01,
-               "cohort": 1.0, "out": False}  # fmt: skip
+               "cohort": 1.0, "out": False, "lockstep": "off"}  # fmt: skip
     setup, store = prepare(from_keywords(options), costs.federation()), RunStore(None)
     engine = processes.Processes(workers, keep_alive=True).open(setup.runtime, store.states)
     loop = setup.loop(engine, store)

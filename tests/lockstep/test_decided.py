@@ -48,7 +48,7 @@ def test_auto_is_on_for_the_works_of_small_clients(work, name):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"model": "mlp(100, norm=batch)"}, r"the module BatchNorm1d \(2\) keeps statistics of one client"),
+        ({"model": "mlp(100, norm=batch)", "batch": 1}, "BatchNorm has nothing to learn from batches of one sample"),
         ({"model": "mlp(100, dropout=0.2)"}, r"the module Dropout \(3\) draws random numbers"),
         ({"model": "cnn"}, r"the module Conv2d \(0\) has no stacked form"),
         ({"method": "moon"}, "the part moon does not declare lockstep = True"),

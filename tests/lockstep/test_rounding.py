@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from undrift.core.determinism import one_thread
 from undrift.core.vector import Flat
 from undrift.round.lockstep.dense import dense_network, logits_gradient, losses
+from undrift.round.lockstep.leaves import leaves_of
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import Products, Unstackable, aligned_rows, leaves_of
+from undrift.round.lockstep.network import Products, Unstackable, aligned_rows
 
 CLIENTS = 9
 WIDTHS = (2, 3, 4, 5, 7, 8, 13, 17, 20, 33, 50, 64, 100, 127)
@@ -23,7 +24,12 @@ WIDTHS = (2, 3, 4, 5, 7, 8, 13, 17, 20, 33, 50, 64, 100, 127)
 def network(draw: random.Random) -> tuple[Flat, int]:
     widths = [draw.choice(WIDTHS) for _ in range(draw.choice((2, 3, 4)))]
     kind = draw.choice((nn.ReLU, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU))
-    layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b, bias=draw.random() < 0.8), kind())]
+    normal = draw.random() < 0.4
+    layers = [
+        layer
+        for a, b in pairwise(widths)
+        for layer in (nn.Linear(a, b, bias=draw.random() < 0.8), *[nn.BatchNorm1d(b)] * normal, kind())
+    ]
     return Flat(nn.Sequential(*layers[:-1]), torch.zeros(2, widths[0])), widths[0]
 
 
@@ -32,10 +38,11 @@ def test_bits_do_not_depend_on_place_or_company(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     flat, wide = network(draw)
-    batch = draw.choice((1, 4, 9, 10, 16, 32))
+    batch = draw.choice((2, 4, 9, 10, 16, 32) if flat.layout.n > flat.layout.nP else (1, 4, 9, 10, 16, 32))
     rows = aligned_rows(flat, torch.zeros(2, wide), batch)
     P = torch.zeros(CLIENTS, rounded(flat.layout.nP))
     P[:, : flat.layout.nP] = 0.3 * torch.randn(CLIENTS, flat.layout.nP)
+    statistics = torch.rand(CLIENTS, flat.layout.n - flat.layout.nP)
     x = torch.randn(CLIENTS, rows, wide)
     classes = flat(x[0]).size(1)
     y = torch.randint(0, classes, (CLIENTS, rows))
@@ -44,19 +51,23 @@ def test_bits_do_not_depend_on_place_or_company(seed):
 
     def computed(some: slice) -> list[torch.Tensor]:
         mine, labels, weights = P[some].clone(), y[some], share[some]
-        leaves = leaves_of(flat.layout, mine, len(mine))
-        logits = stacked(leaves, x[some].clone())
+        moved = statistics[some].clone()
+        leaves = leaves_of(flat.layout, mine, moved)
+        logits = stacked(leaves, x[some].clone(), weights)
         loss = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        grads = torch.autograd.grad(loss, leaves, weights)
+        grads = torch.autograd.grad(loss, leaves[: len(flat.parameters)], weights)
         if dense is not None:  # written out: the bits of autograd
             with torch.no_grad():
-                again = dense.forward(leaves, x[some].clone())
+                begun = statistics[some].clone()
+                own = leaves_of(flat.layout, mine, begun)
+                again = dense.forward(own, x[some].clone(), weights)
+                assert torch.equal(begun, moved)
                 found, per_sample = losses(again, labels)
                 assert torch.equal(again.transpose(1, 2), logits)
                 assert torch.equal(per_sample, loss)
                 g = logits_gradient(found, labels, weights)
-                assert all(torch.equal(*two) for two in zip(dense.backward(leaves, g), grads))
-        return [logits.detach(), loss.detach(), *grads]
+                assert all(torch.equal(*two) for two in zip(dense.backward(own, g), grads))
+        return [logits.detach(), loss.detach(), moved, *grads]
 
     with one_thread():
         together = computed(slice(0, CLIENTS))

@@ -48,6 +48,10 @@ NETWORKS = {
     "norms": lambda: nn.Sequential(
         nn.Linear(5, 12), nn.LayerNorm(12), nn.SiLU(), nn.GroupNorm(3, 12), nn.Linear(12, 3)
     ),
+    "batch norm": lambda: nn.Sequential(nn.Linear(5, 17), nn.BatchNorm1d(17), nn.ReLU(), nn.Linear(17, 3)),
+    "batch norms, curved": lambda: nn.Sequential(
+        nn.BatchNorm1d(5, affine=False), nn.Linear(5, 17), nn.BatchNorm1d(17, momentum=0.3), nn.Tanh(), nn.Linear(17, 3)
+    ),
     "own module": residual,
 }
 

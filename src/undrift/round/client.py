@@ -126,6 +126,10 @@ class ClientRound:
             from undrift.round.lockstep.serve import alone
 
             return alone(self, reply)
+        return self.train_alone(reply)
+
+    def train_alone(self, reply: Reply) -> Reply:
+        """The epochs, one by one, once everything is prepared."""
         data = self.data
         self.model.load(self.start, self.integers)
         assert self.model.intact(), "the module's tensors are no longer views of its vector"

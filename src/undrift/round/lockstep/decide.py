@@ -65,6 +65,8 @@ def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -
         return "the samples are not one tensor"
     if not plain_loss:
         return "the loss is not the plain cross-entropy"
+    if plan.batch == 1 and plan.layout.batchnorm_needs_two:
+        return "BatchNorm has nothing to learn from batches of one sample"
     if augmented:
         return "augmentation draws for one client at a time"
     for part in plan.method.at_client:

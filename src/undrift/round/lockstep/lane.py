@@ -9,6 +9,7 @@ import torch
 from undrift.contract.context import Batch
 from undrift.contract.job import TrainingStats
 from undrift.core.streams import torch_stream
+from undrift.core.vector import Integers
 from undrift.round.orders import Reply
 from undrift.round.second_gradient import bound
 
@@ -59,6 +60,8 @@ class Lane:
             index = torch.randperm(size if chosen is None else len(chosen), generator=stream)
             rows.append(index if chosen is None else chosen.cpu()[index])
             full, rest = divmod(len(index), plan.batch)
+            if rest == 1 and plan.layout.batchnorm_needs_two:  # BatchNorm cannot learn from one sample
+                rest, rows[-1] = 0, rows[-1][:-1]
             self.new_epochs.add(len(self.counts))
             self.counts += [plan.batch] * full + [rest] * (rest > 0)
             self.epochs += [epoch] * (full + (rest > 0))
@@ -73,6 +76,10 @@ class Lane:
                 self.stats.end_epoch()
             for hook, job, _ in self.update_masks:
                 self.mask = hook(job, self.epochs[step])
+
+    def integers(self) -> Integers:
+        """BatchNorm's counts of batches."""
+        return {name: count + self.steps for name, count in self.work.integers.items()}
 
     def finish(self) -> None:
         self.stats.end_epoch()

@@ -7,19 +7,21 @@ linear.py says how a linear layer rounds alike for every client.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from undrift.core.vector import Flat, Layout
+from undrift.core.vector import Flat
 from undrift.core.words import in_short
+from undrift.round.lockstep.leaves import Leaves, leaves_of, places_of
 from undrift.round.lockstep.linear import ALIGN, StackedLinear, rounded
+from undrift.round.lockstep.norm import Norm, StackedNorm, norm_of
 
 PLACES = 5  # of a stack, at which a network is tried out
-Leaves = Sequence[torch.Tensor]
-Layer = Callable[[Leaves, torch.Tensor], torch.Tensor]
+Share = torch.Tensor | None  # the samples' weights in a batch's mean, while training
+Layer = Callable[[Leaves, torch.Tensor, Share], torch.Tensor]
 
 ELEMENTWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
@@ -38,7 +40,7 @@ class Products:
     kind = "batched products"
 
     def __init__(self, flat: Flat, samples: int | None = None) -> None:
-        places = {id(parameter): place for place, parameter in enumerate(flat.parameters)}
+        places = places_of(flat)
         self.layers: list[tuple[str, Layer]] = [
             (name, stacked_layer(name, module, places, samples)) for name, module in chain("", flat.module)
         ]
@@ -46,11 +48,11 @@ class Products:
         self.head_places = head_places(flat)
         self.features: torch.Tensor | None = None
 
-    def __call__(self, leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, leaves: Leaves, x: torch.Tensor, share: Share = None) -> torch.Tensor:
         for name, layer in self.layers:
             if name == self.head:
                 self.features = x
-            x = layer(leaves, x)
+            x = layer(leaves, x, share)
         return x
 
 
@@ -74,7 +76,7 @@ class Mapped:
 
         self.mapped = torch.func.vmap(forward)
 
-    def __call__(self, leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, leaves: Leaves, x: torch.Tensor, share: Share = None) -> torch.Tensor:
         found: torch.Tensor = self.mapped(dict(zip(self.names, leaves, strict=True)), x)
         return found
 
@@ -117,6 +119,9 @@ def refuse_leaf(name: str, module: nn.Module) -> None:
 
 def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples: int | None) -> Layer:
     """A layer as a function of all clients' parameters and samples."""
+    if type(module) is nn.BatchNorm1d and (norm := norm_of(module, places)) is not None:
+        refuse_hooks(name, module)
+        return batch_norm(norm)
     refuse_leaf(name, module)
     weight, bias = (places.get(id(getattr(module, key, None))) for key in ("weight", "bias"))
     if isinstance(module, nn.Linear):
@@ -131,11 +136,22 @@ def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples:
     if isinstance(module, nn.GroupNorm):
         groups, eps = module.num_groups, module.eps
         return affine(lambda x: F.group_norm(x.flatten(0, 1), groups, eps=eps).view_as(x), weight, bias, 0)
-    return lambda _, x: module(x)
+    return lambda _, x, __: module(x)
+
+
+def batch_norm(norm: Norm) -> Layer:
+    def layer(leaves: Leaves, x: torch.Tensor, share: Share) -> torch.Tensor:
+        if share is None:
+            return norm.evaluated(leaves, x.transpose(1, 2)).transpose(1, 2)
+        weight, bias = (None if place is None else leaves[place] for place in (norm.weight, norm.bias))
+        out: torch.Tensor = StackedNorm.apply(norm, leaves, share, x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+
+    return layer
 
 
 def linear(weight: int | None, bias: int | None, samples: int | None) -> Layer:
-    def layer(leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
+    def layer(leaves: Leaves, x: torch.Tensor, share: Share) -> torch.Tensor:
         assert weight is not None
         b = None if bias is None else leaves[bias]
         rows = x.flatten(1, -2)
@@ -146,7 +162,7 @@ def linear(weight: int | None, bias: int | None, samples: int | None) -> Layer:
 
 
 def embedding(weight: int | None) -> Layer:
-    def layer(leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
+    def layer(leaves: Leaves, x: torch.Tensor, share: Share) -> torch.Tensor:
         assert weight is not None
         client = torch.arange(len(x), device=x.device).view(-1, *[1] * (x.dim() - 1))
         return leaves[weight][client, x]
@@ -158,14 +174,14 @@ def flatten(start: int, end: int) -> Layer:
     if start == 0:
         raise Unstackable("a Flatten that joins samples has no stacked form")
     first, last = (dim + 1 if dim >= 0 else dim for dim in (start, end))
-    return lambda _, x: x.flatten(first, last)
+    return lambda _, x, __: x.flatten(first, last)
 
 
 def affine(norm: Callable[[torch.Tensor], torch.Tensor], weight: int | None, bias: int | None, trailing: int) -> Layer:
     """A normalisation, then every client's own scale and shift. `trailing`: how many last dimensions they have; 0: channels,
     which are the third dimension."""
 
-    def layer(leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
+    def layer(leaves: Leaves, x: torch.Tensor, share: Share) -> torch.Tensor:
         out = norm(x)
         for place, act in ((weight, torch.mul), (bias, torch.add)):
             if place is not None:
@@ -199,7 +215,8 @@ def stacked_network(flat: Flat, sample: torch.Tensor, samples: int | None = None
         if type(flat.module) is nn.Sequential or not any(True for _ in flat.module.children()):
             raise
         found = Mapped(flat)
-    if flat.layout.n != flat.layout.nP or any(True for _ in flat.module.buffers()):
+    norms = sum(type(module) is nn.BatchNorm1d for module in flat.module.modules())
+    if sum(1 for _ in flat.module.buffers()) != 3 * norms:  # a mean, a variance and a count of batches for each
         raise Unstackable("the model has buffers, which belong to one client")
     tried(found, flat, sample)
     return found
@@ -211,33 +228,32 @@ def tried(network: Stacked, flat: Flat, sample: torch.Tensor) -> None:
     x = sample.repeat(-(-rows // len(sample)), *[1] * (sample.dim() - 1))[:rows]
     stack = torch.zeros(PLACES, rounded(flat.layout.nP), device=flat.device)
     stack[:, : flat.layout.nP] = flat.P
-    leaves = leaves_of(flat.layout, stack, PLACES)
-    draws = torch.Generator().manual_seed(0)
+    statistics = flat.vector[flat.layout.nP :].repeat(PLACES, 1)
+    leaves = leaves_of(flat.layout, stack, statistics)
+    draws, kept = torch.Generator().manual_seed(0), flat.kept()
     was = flat.module.training
     flat.module.train()
     try:
-        logits = network(leaves, x.expand(PLACES, *x.shape).contiguous())
+        share = torch.full((PLACES, rows), 1 / rows, device=flat.device)
+        logits = network(leaves, x.expand(PLACES, *x.shape).contiguous(), share)
         wanted = flat(x)
         weights = torch.randn(wanted.shape, generator=draws).to(flat.device)
-        grads = torch.autograd.grad((logits * weights).sum(), leaves, allow_unused=True)
+        grads = torch.autograd.grad((logits * weights).sum(), leaves[: len(flat.parameters)], allow_unused=True)
     except Exception as error:
         raise Unstackable(f"the model {name} cannot be stacked: {in_short(error)}") from error
     finally:
+        flat.load(*kept)
         flat.module.train(was)
     if logits.dim() != 3 or not torch.allclose(logits[0], wanted, rtol=1e-3, atol=1e-4):
         raise Unstackable(f"the model {name} gives other logits when it is stacked")
-    same = all(torch.equal(one[0], one[at]) for one in (logits, *grads) if one is not None for at in range(1, PLACES))
+    same = all(
+        torch.equal(one[0], one[at])
+        for one in (logits, statistics, *grads)
+        if one is not None
+        for at in range(1, PLACES)
+    )
     if not same:
         raise Unstackable(f"the model {name} rounds differently at another place of a stack")
-
-
-def leaves_of(layout: Layout, stack: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """The parameters of the first `count` clients of a stack [clients, width], as views of it."""
-    return [
-        stack[:count, entry.place].view(count, *entry.shape).detach().requires_grad_()
-        for entry in layout.entries
-        if entry.kind == "parameter"
-    ]
 
 
 def widths(flat: Flat, sample: torch.Tensor) -> list[int]:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from undrift.round.lockstep.decide import Lockstep
+from undrift.round.lockstep.leaves import leaves_of
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import leaves_of
 from undrift.round.runtime import Runtime
 
 STEP, MOST = (
@@ -49,8 +49,9 @@ def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Pass], rows: i
     """Passes of about as many samples each, so many rows at a time."""
     plan, device, count = runtime.plan, runtime.model.device, len(asked)
     P = torch.zeros(count, rounded(plan.layout.nP), device=device)
-    P[:, : plan.layout.nP] = torch.stack([vector.to(device)[: plan.layout.nP] for vector, _ in asked])
-    leaves = leaves_of(plan.layout, P, count)
+    whole = torch.stack([vector.to(device) for vector, _ in asked])
+    P[:, : plan.layout.nP] = whole[:, : plan.layout.nP]
+    leaves = leaves_of(plan.layout, P, whole[:, plan.layout.nP :])
     first = asked[0][1]
     shared = all(x.data_ptr() == first.data_ptr() and len(x) == len(first) for _, x in asked)
     most = max(len(x) for _, x in asked)

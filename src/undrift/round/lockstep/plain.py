@@ -18,13 +18,15 @@ def plain_steps(dense: Dense, batches: Batches, vectors: Vectors, fronts: Sequen
     step, so what was done here does not count."""
     assert batches.chosen is not None
     batches.gather()
-    chosen, seen, active = batches.chosen.unbind(), list[torch.Tensor](), -1
+    chosen, shares, seen, active = batches.chosen.unbind(), batches.share.unbind(), list[torch.Tensor](), -1
     with torch.inference_mode():
         for step, (count, rates) in enumerate(fronts):
             if count != active:
                 active = count
                 leaves = vectors.leaves(count, autograd=False)
-            log_probabilities = torch.log_softmax(dense.forward(leaves, batches.samples(step, count)), 1)
+            log_probabilities = torch.log_softmax(
+                dense.forward(leaves, batches.samples(step, count), shares[step][:count]), 1
+            )
             seen.append(log_probabilities)
             g = through_softmax(chosen[step][:count], log_probabilities)
             vectors.take(dense.backward(leaves, g, filled_up=True))

@@ -165,6 +165,9 @@ def opened(
     reply = work.opened()
     if reply.failure is not None:
         return reply
+    if single(work):
+        work.before_training()
+        return work.train_alone(reply)
     if not work.parts:
         return prepared(work, reply, lanes, place)
     if work.data.borrows:
@@ -186,9 +189,16 @@ def prepared(work: ClientRound, reply: Reply, lanes: dict[int, Lane], place: int
 
 def alone(work: ClientRound, reply: Reply) -> Reply:
     """A stack of one."""
+    if single(work):
+        return work.train_alone(reply)
     lane, began = Lane(work, reply), time.perf_counter()
     train([lane])
     return finished(lane, time.perf_counter() - began)
+
+
+def single(work: ClientRound) -> bool:
+    """Whether BatchNorm has nothing to learn from. Its statistics then stay as they are, which no stack can do."""
+    return work.plan.layout.batchnorm_needs_two and len(work.data.y) == 1
 
 
 def train(lanes: list[Lane]) -> None:
@@ -204,7 +214,7 @@ def train(lanes: list[Lane]) -> None:
 
 def finished(lane: Lane, seconds: float) -> Reply:
     work = lane.work
-    if work.parts:
-        work.model.load(work.trained, work.integers)
+    if work.parts or work.integers:
+        work.model.load(work.trained, lane.integers())
     lane.reply.samples_scored_in_epochs = lane.data.samples_scored - lane.scored
     return work.finish(lane.reply, lane, seconds - (lane.data.scoring - lane.scoring))

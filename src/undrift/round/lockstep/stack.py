@@ -52,7 +52,9 @@ class Stack:
 
     def load(self) -> None:
         """Where the clients begin."""
-        self.vectors.load(self.vectors.P, [lane.work.start for lane in self.all])
+        starts = [lane.work.start for lane in self.all]
+        self.vectors.load(self.vectors.P, starts)
+        self.vectors.load_statistics(starts)
         if self.keeps_momentum:
             self.vectors.load(self.vectors.V, [lane.work.before.momentum for lane in self.all])
 
@@ -72,7 +74,7 @@ class Stack:
             self.deferred.settle(self.all)
         vectors = self.vectors
         momentum = vectors.rows(vectors.V) if self.keeps_momentum else None
-        for place, (lane, trained) in enumerate(zip(self.all, vectors.rows(vectors.P))):
+        for place, (lane, trained) in enumerate(zip(self.all, vectors.trained())):
             lane.finish()
             lane.work.trained = trained.clone()  # at an address of its own: sums round by alignment
             if momentum is not None:
@@ -139,7 +141,7 @@ class Stack:
     def dense_step(self, dense: Dense, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients without autograd, for methods whose hooks need no graph."""
         lanes, weights = self.lanes, self.share
-        logits = dense.forward(self.leaves, x)
+        logits = dense.forward(self.leaves, x, self.share)
         log_probabilities, per_sample = losses(logits, y)
         raw = values = self.numbers((per_sample * self.share).sum(1))
         if self.hooked:
@@ -170,7 +172,7 @@ class Stack:
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients by autograd: the clients share no parameter, so one pass gives every client's."""
         lanes = self.lanes
-        logits = self.network(self.leaves, x)
+        logits = self.network(self.leaves, x, self.share)
         per_sample = F.cross_entropy(logits.transpose(1, 2), y, reduction="none")
         raw = values = self.numbers((per_sample.detach() * self.share).sum(1))
         if self.hooked:
@@ -181,8 +183,9 @@ class Stack:
         usable = self.usable(values)
         if self.deferred is not None or any(usable):
             # A scalar: given gradients of outputs, autograd would import sympy, which takes seconds.
-            found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
-            self.vectors.take([torch.zeros_like(p) if g is None else g for g, p in zip(found, self.leaves)])
+            parameters = self.leaves[: len(self.vectors.entries)]
+            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+            self.vectors.take([torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters)])
         return raw, usable
 
     def numbers(self, values: torch.Tensor) -> list[float]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from undrift.contract.context import Plan
+from undrift.round.lockstep.leaves import buffers_of
 from undrift.round.lockstep.linear import filled_up, rounded
 
 Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of the clients that have it (None: all)
@@ -35,6 +36,7 @@ class Vectors:
         self.S = [torch.zeros_like(one) for one in self.P] if adam else []
         # How many steps each client has taken, for Adam, and whether that is the same number for all.
         self.taken, self.even = torch.zeros(clients, 1, device=device), True
+        self.F = torch.zeros(clients, plan.layout.n - plan.layout.nP, device=device)  # BatchNorm's statistics
         # How many clients took the last step, and their P, V and S.
         self.front, self.moving = 0, list[list[torch.Tensor]]()
 
@@ -62,6 +64,14 @@ class Vectors:
         for one, place, size in zip(into, self.places, self.sizes):
             one[known, :size] = together[:, place]
 
+    def load_statistics(self, rows: Sequence[torch.Tensor]) -> None:
+        if self.F.size(1):
+            torch.stack([row[self.plan.layout.nP :] for row in rows], out=self.F)
+
+    def trained(self) -> torch.Tensor:
+        """[clients, n]: the models."""
+        return torch.cat([self.rows(self.P), self.F], 1)
+
     def rows(self, of: Sequence[torch.Tensor]) -> torch.Tensor:
         """[clients, nP] of P or V."""
         return torch.cat([one[:, :size] for one, size in zip(of, self.sizes)], 1)
@@ -73,7 +83,9 @@ class Vectors:
         else:
             found = [one[:count, :size] for one, size in zip(self.P, self.sizes)]
         views = [one.view(count, *entry.shape) for one, entry in zip(found, self.entries)]
-        return [view.detach().requires_grad_() for view in views] if autograd else views
+        if autograd:
+            views = [view.detach().requires_grad_() for view in views]
+        return views + buffers_of(self.plan.layout, self.F[:count])
 
     def take(self, grads: Sequence[torch.Tensor]) -> None:
         """The gradients of the first clients, one tensor per parameter."""
