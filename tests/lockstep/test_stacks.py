@@ -19,7 +19,7 @@ from undrift.experiment.setup import prepare
 from undrift.methods.naming import method
 from undrift.round.client import serve
 from undrift.round.lockstep import decide, linear, network
-from undrift.round.lockstep.serve import groups
+from undrift.round.lockstep.serve import groups, serve_all
 from undrift.round.lockstep.stack import Stack
 from undrift.round.orders import Order
 from undrift.testing import QUICK, run_parts, tiny
@@ -146,6 +146,27 @@ def test_a_slow_client_makes_as_many_steps_as_its_budget_allows():
         order = Order("train", 0, 1, runtime.initial, {}, budget=4)
         assert serve(runtime, order).steps == 4
         assert serve(runtime, Order("train", 0, 1, runtime.initial, {})).steps == 6
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 10, 11])
+def test_batch_norm_learns_from_a_clients_own_samples(size):
+    """Batches of five: the last sample of eleven is a batch of its own, from which nothing can be learnt."""
+    federation = tiny(clients=2, sizes=[size, 30])
+    own = {"model": NETWORKS["batch norm"], "loss": None, "method": method("fedavg"), "batch": 5, "epochs": 1}
+    replies = {}
+    for lockstep in ("on", "off"):
+        runtime = prepare(from_keywords({**QUICK, **own, "lockstep": lockstep}), federation).runtime
+        order = Order("train", 0, 0, runtime.initial, runtime.model.integers(), size=size)
+        other = Order("train", 0, 1, runtime.initial, runtime.model.integers(), size=30)
+        replies[lockstep] = serve_all([(runtime, other), (runtime, order)])[1]
+    on, off = replies["on"], replies["off"]
+    batches = {1: 0, 2: 1, 9: 2, 10: 2, 11: 2}[size]
+    assert [int(count) for count in on.integers.values()] == [batches]
+    assert [int(count) for count in off.integers.values()] == [batches]
+    assert on.steps == off.steps == max(1, batches)
+    assert torch.allclose(on.vector, off.vector, rtol=1e-4, atol=1e-5)
+    statistics = slice(runtime.plan.layout.nP, None)
+    assert torch.equal(on.vector[statistics], runtime.initial[statistics]) is (size == 1)
 
 
 @dataclass(frozen=True)
