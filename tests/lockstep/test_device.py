@@ -42,7 +42,7 @@ OWN = {"loss": None, "momentum": 0.9, "weight_decay": 1e-3, "batch": 8, "epochs"
 
 @pytest.mark.parametrize("model", [network, curved])
 @pytest.mark.parametrize("name", ["fedavg", "fedrep", "fednova", "fedprox"])  # fedprox has a hook at every step
-@pytest.mark.parametrize("more", [{}, {"clip": 0.05, "persist_momentum": True}])
+@pytest.mark.parametrize("more", [{}, {"clip": 0.05, "persist_momentum": True}, {"optimizer": "adam", "lr": 0.01}])
 def test_steps_that_are_masked_and_counted_later_have_the_bits_of_steps_that_are_read(device, name, model, more):
     if name == "fednova" and more:
         pytest.skip("it needs a momentum that starts anew")
