@@ -244,6 +244,21 @@ def test_control_c_ends_it_at_once_with_pages_open(folder):
         connection.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_open_page_is_left_with_what_was_there_at_the_end(tmp_path, number):
+    with watching(str(tmp_path)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", "/events?page=runs")
+        answer = connection.getresponse()
+        assert answer.readline().startswith(b"data: ")
+        made.made_run(tmp_path / "at-the-last-moment")
+        server.process.send_signal(number)
+        rest = answer.read().decode()
+        assert server.process.wait(10) == 0
+        assert "at-the-last-moment" in rest
+        connection.close()
+
+
 def test_a_port_in_use_is_one_sentence(folder, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

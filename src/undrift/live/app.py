@@ -47,16 +47,21 @@ class Live:
         self.index, self.title = index, title
         self.worker = ThreadPoolExecutor(1, "undrift-live")  # one at a time: reading shall not take a second core
         self.labels = labels.Labels()
-        self.stopping = False
+        self.stopping = asyncio.Event()
 
     async def do(self, work: Callable[..., Any], *values: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.worker, work, *values)
 
     async def look(self) -> None:
         """Poll the folders until the server ends."""
-        while not self.stopping:
+        while True:
             cost = await self.do(self.timed_poll)
             await asyncio.sleep(max(EVERY, SHARE * cost))
+
+    async def stop(self) -> None:
+        """Look a last time. Every open page gets what is new, and its events end."""
+        await self.do(self.timed_poll)
+        self.stopping.set()
 
     def timed_poll(self) -> float:
         began = time.thread_time()
@@ -115,11 +120,12 @@ class Live:
         """What changed, until the page is closed. What costs much of a run's page is made less often than the rest."""
         phases = (False,) if asked.get("page", "runs") == "runs" else (True, False)
         sent, seen, due = dict[str, str](), dict[bool, Any](), dict.fromkeys(phases, 0.0)
-        said = time.monotonic()
-        while not self.stopping:
+        said, last = time.monotonic(), False
+        while not last:
+            last = self.stopping.is_set()
             stamp = self.stamp(asked)
             for quick in phases:
-                if (quick not in seen or seen[quick] != stamp) and time.monotonic() >= due[quick]:
+                if (quick not in seen or seen[quick] != stamp) and (last or time.monotonic() >= due[quick]):
                     seen[quick] = stamp
                     cost, message = await self.do(self.message, asked, quick, sent)
                     due[quick] = time.monotonic() + SHARE * cost
@@ -129,7 +135,8 @@ class Live:
             if time.monotonic() - said > ALIVE:
                 said = time.monotonic()
                 yield b": alive\n\n"
-            await asyncio.sleep(EVERY)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), EVERY)
 
     def message(self, asked: dict[str, str], quick: bool, sent: dict[str, str]) -> tuple[float, bytes]:
         """(seconds of work, an event with the markup and the figures that differ from what was sent)."""

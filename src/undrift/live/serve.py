@@ -50,7 +50,7 @@ def serve(folders: Sequence[Path], host: str, port: int | None, token: bool, bro
 
 
 async def until_stopped(server: Any, live: Any, bound: socket.socket) -> None:
-    """Serve until a signal comes. Open pages are cut off: their events would never end."""
+    """Serve until a signal comes. Open pages are shown the end, in a second or not at all."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
@@ -60,9 +60,13 @@ async def until_stopped(server: Any, live: Any, bound: socket.socket) -> None:
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopped, looking], return_when=asyncio.FIRST_COMPLETED)
-    live.stopping = server.should_exit = server.force_exit = True
     for task in (looking, stopped):
         task.cancel()
+    server.should_exit = True
+    with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+        await asyncio.wait_for(live.stop(), 1.0)
+        await asyncio.wait({serving}, timeout=1.0)
+    server.force_exit = True
     with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
         await asyncio.wait_for(serving, 1.0)
     live.worker.shutdown(wait=False, cancel_futures=True)
