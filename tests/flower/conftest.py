@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -49,10 +50,12 @@ OPERATOR, SITE_SIDE = "127.0.0.1", "127.0.0.2"  # two addresses of loopback's ra
 
 
 def free_port(host: str = OPERATOR) -> int:
-    """A port without a listener."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+    """A port without a listener. It is below those that the system gives to connections: between this call and the
+    listener's start another process would get one of them."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, random.randrange(10_000, 32_768)))
+            return probe.getsockname()[1]
 
 
 class Loopback:
@@ -180,6 +183,12 @@ class Loopback:
             "--node-config", " ".join(f'{name}="{value}"' for name, value in config.items()),
         )  # fmt: skip
 
+    def nodes(self, *sites: str) -> None:
+        """Start the sites' nodes and wait until all are connected."""
+        for site in sites:
+            self.node(site)
+        self.until(lambda: all("SuperNode ID" in self.log(site) for site in sites), f"the nodes of {sites}")
+
     def run(self, out: str = "run", **config: Any) -> None:
         """Start a run. `self.log("run")` is the operator's output."""
         values = {"out": str(self.folder / out), **config}
@@ -225,6 +234,14 @@ class Loopback:
 
     def until_round(self, number: int, out: str = "run", seconds: float = 120) -> None:
         self.until(lambda: self.rounds(out) >= number, f"round {number} of {out}", seconds)
+
+    def until_event(self, kind: str, sentence: str, out: str = "run", seconds: float = 120) -> None:
+        def recorded() -> bool:
+            with contextlib.suppress(Exception):
+                return any(found == kind and sentence in detail for _, _, found, detail in self.events(out))
+            return False
+
+        self.until(recorded, f"the event {kind}: {sentence}", seconds)
 
     def until_all_reply(self, sites: Sequence[str], out: str = "run") -> None:
         """Wait until each of the sites has replied once more."""

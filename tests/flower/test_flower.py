@@ -22,8 +22,7 @@ def test_a_killed_and_resumed_run_equals_the_simulation_and_every_site_has_its_m
     """The ServerApp is killed (SIGKILL), and the same command resumes the run."""
     loopback.make(rounds=5).superlink()
     loopback.register(*SITES)
-    for site in SITES:
-        loopback.node(site)
+    loopback.nodes(*SITES)
     loopback.run()
     # Killed while the replies to the third order are in flight. A node that is fetching an order when its run dies
     # retries for a minute before it gets anything else. That is Flower's behaviour, and it would cost the node a round.
@@ -85,9 +84,9 @@ def test_when_sites_fail_the_run_completes_with_the_others_and_no_state_is_lost(
     loopback.data_py("berlin", good + BAD_REPLIES)
     loopback.data_py("lima", good.replace("range(10)", "reversed(range(10))"))
     loopback.register(*sites)
-    for site in sites:
-        loopback.node(site)
+    loopback.nodes(*sites)
     loopback.run()
+    loopback.until_event("refused", "lima was refused")
     loopback.until_round(6, seconds=400)
     loopback.kill("turin")
     loopback.kill("lima", signal.SIGTERM)
