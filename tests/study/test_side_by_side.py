@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
 from undrift.contract.parts import Objective
 from undrift.engine.side_by_side import side_by_side
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.store.record import rows_of
-from undrift.study import bundles
+from undrift.store.run_store import RunStore
+from undrift.store.server_state import ServerState
+from undrift.study import bundles, tasks
 from undrift.study.bundles import bundled, fitting
 from undrift.study.compare import compare
 from undrift.study.tasks import StudyCallback, Task, read_rows
 
 SMALL = {"clients": 6, "rounds": 4, "epochs": 1, "model": "mlp(8)", "evaluate_every": 2, "cohort": 3}
-METHODS = ["fedavg", "fednolowe", "scaffold@bound", "fedper", "ditto"]  # ditto: one by one
+METHODS = ["fedavg", "fednolowe", "scaffold@bound", "ditto", "fedsam"]  # fedsam: one by one
 GLOBAL = ["fedavg", "fednolowe", "scaffold@bound", "fedprox"]
 TABLES = ("metrics", "notes", "events", "states", "clients")
 
@@ -145,7 +148,10 @@ def test_a_bundle_has_what_fits_a_stack_and_no_more_than_one_cores_share():
     assert [len(bundle) for bundle in bundled([task(f"t{n}", 1.0, "a", 4) for n in range(10)], 1)] == [4, 3, 3]
     assert [len(bundle) for bundle in bundled([task(f"t{n}") for n in range(3)], 2)] == [1, 1, 1]
     mixed = [task("long", 5.0), *(task(f"b{n}", 0.1, "b", 9) for n in range(4)), task("c", 1.0, "c", 9)]
-    assert names(bundled(mixed, 2)) == [["long"], ["c"], ["b0", "b1", "b2", "b3"]]
+    assert names(bundled(mixed, 1)) == [["long"], ["c"], ["b0", "b1", "b2", "b3"]]
+    assert names(bundled(mixed, 2)) == [["long"], ["c"], ["b0", "b1"], ["b2", "b3"]]  # the last ones in halves
+    many = bundled([task(f"t{n}", 1.0, "a", 4) for n in range(20)], 2)
+    assert [len(bundle) for bundle in many] == [4, 4, 4, 2, 2, 2, 2]
     assert bundled([], 2) == []
 
 
@@ -160,7 +166,7 @@ def test_what_shares_a_stack():
     for other in ({"method": "fedprox"}, {"batch": 16}, {"momentum": 0.5}, {"model": "mlp(99)"}, {"clip": 1.0}):
         assert found(**other)[0] not in ("", plain)
     assert found(method="fedprox(mu=0.1)")[0] != found(method="fedprox(mu=0.2)")[0]
-    assert found(method="ditto") == found(lockstep="off") == found(engine="processes") == ("", 1)
+    assert found(method="fedsam") == found(lockstep="off") == found(engine="processes") == ("", 1)
     assert found(lockstep="on(bytes=1)")[1] == 1  # a cohort fills more than a stack
 
 
@@ -203,3 +209,39 @@ def test_the_runs_end_when_they_are_stopped_in_the_middle():
 def test_the_seconds_of_a_run_are_its_own(tmp_path):
     done = compare(["fedavg"], seeds=4, out=tmp_path / "c", **SMALL)
     assert sum(row["seconds"] for row in done.rows) <= done.seconds
+
+
+def test_checkpoints_take_a_twentieth_of_a_runs_own_time(tmp_path, monkeypatch):
+    """Twenty runs in one process: each has a twentieth of its time, and all checkpoints together take what those of one
+    run would take. After thirty seconds of anybody's time one is written."""
+    now = [100.0]
+    monkeypatch.setattr("undrift.store.run_store.time.monotonic", lambda: now[0])
+    store = RunStore(tmp_path / "run")
+    state = ServerState(0, torch.zeros(3), torch.zeros(3), {}, {}, {})
+    store.checkpoint(state, wait=True)
+    store._cost = 0.01
+    now[0] += 1.0
+    assert store.due(state)
+    assert not store.due(state, elsewhere=0.9)
+    assert store.due(state, elsewhere=0.7)
+    store.checkpoint(state, wait=True, elsewhere=0.7)
+    store._cost = 0.01
+    now[0] += 1.0
+    assert not store.due(state, elsewhere=1.6)
+    assert store.due(state, elsewhere=1.4)
+    now[0] += 29.0
+    assert store.due(state, elsewhere=30.6)
+    store.close()
+
+
+def test_options_are_checked_once_for_each_federation(monkeypatch):
+    """A pool asks for the federations of all tasks again and again."""
+    checked = []
+    monkeypatch.setattr(tasks, "from_keywords", lambda given: checked.append(given) or from_keywords(given))
+    federations = tasks.Federations()
+    asked = [{"data": "digits", "clients": 5, "seed": seed, "lr": lr} for seed in range(3) for lr in (0.1, 0.2)]
+    keys = [[federations.key(settings) for settings in asked] for _ in range(100)]
+    assert len(checked) == 3
+    assert keys[0] == keys[99]
+    assert [keys[0].index(key) for key in keys[0]] == [0, 0, 2, 2, 4, 4]
+    assert federations.key({"data": "digits", "clients": 5, "seed": 9, "data_seed": 1}) == keys[0][2]

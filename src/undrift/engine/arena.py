@@ -56,11 +56,11 @@ class Block:
         """Where another process finds it: the descriptor or the file."""
         return self.fd if self.path is None else self.path
 
-    def __del__(self) -> None:
-        os.close(self.fd)  # mappings of this memory stay valid
+    def __del__(self, close: Any = os.close, unlink: Any = os.unlink) -> None:  # `os` may be gone when Python ends
+        close(self.fd)  # mappings of this memory stay valid
         if self.path is not None:
             with contextlib.suppress(OSError):
-                os.unlink(self.path)
+                unlink(self.path)
 
 
 # pid, descriptor or file, the block's serial and size, offset, dtype, shape
@@ -114,7 +114,9 @@ class Arena:
         known = self._placed.get(id(tensor))
         if known is not None:
             return known[1]
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        flat = tensor
+        if tensor.dim() != 1 or tensor.requires_grad or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
         size = flat.numel() * flat.element_size()
         block = self._room(size)
         target = torch.frombuffer(block.memory, dtype=flat.dtype, count=flat.numel(), offset=block.used)
@@ -172,16 +174,22 @@ class MappedBlocks:
                 self._mapped[key] = mmap.mmap(handle, size, access=access)
             finally:
                 os.close(handle)
-        kind, count = getattr(torch, dtype), math.prod(shape)
-        # Of memory that is "not writable" torch warns: that is the purpose.
-        with quiet() if self.read_only else contextlib.nullcontext():
-            tensor = torch.frombuffer(self._mapped[key], dtype=kind, count=count, offset=offset).view(shape)
+        kind, count, memory = getattr(torch, dtype), math.prod(shape), self._mapped[key]
+        if self.read_only:
+            with quiet():  # of memory that is "not writable" torch warns: that is the purpose
+                tensor = torch.frombuffer(memory, dtype=kind, count=count, offset=offset)
+        else:
+            tensor = torch.frombuffer(memory, dtype=kind, count=count, offset=offset)
+        if len(shape) != 1:
+            tensor = tensor.view(shape)
         if count * kind.itemsize >= RELEASED:
             self._places[tensor.data_ptr()] = key, offset, count * kind.itemsize
         return tensor
 
     def release(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give back the memory of tensors that were read and are needed no more."""
+        if not self._places:  # most tensors are small: nobody need look for them
+            return
         for tensor in tensors:
             key, offset, size = self._places.pop(tensor.data_ptr(), ((0, 0), 0, 0))
             if key in self._mapped:

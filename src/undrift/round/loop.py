@@ -131,8 +131,9 @@ class Loop:
                     self.clock.since(before),
                 )
                 began, state = self.clock.now(), result.state
-                if self.store.due(state):
-                    self.store.checkpoint(state)
+                elsewhere = self.engine.elsewhere
+                if self.store.due(state, elsewhere):
+                    self.store.checkpoint(state, elsewhere=elsewhere)
                 self.clock.lap("store")
                 if self.on_metrics is not None:
                     self.on_metrics(state.round - 1, seconds, result.metrics)

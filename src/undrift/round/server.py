@@ -170,7 +170,7 @@ class ServerRound:
         part, round = self.plan.method.one("weighting"), self.state.round
         if len(replies) > 1:
             raw = self.raw_weights(part, replies)
-            usable = [i for i in range(len(replies)) if math.isfinite(raw[i])]
+            usable = [i for i, value in enumerate(raw.tolist()) if math.isfinite(value)]
             for i in set(range(len(replies))) - set(usable):
                 self.events.append((round, replies.ids[i], "nonfinite", f"{part.name} gave it the weight {raw[i]}"))
             if len(usable) < len(replies):
@@ -180,13 +180,14 @@ class ServerRound:
         weights, why = normalised(raw.tolist(), replies.n, part.signed)
         if why:
             self.events.append((round, None, "weights", f"{part.name}: {why}; weights by size instead"))
+        key = part.key
         if max(weights, default=0.0) > self.plan.weight_cap and not part.signed:
             for client, weight in zip(replies.ids, weights):
-                self.notes.append((round, client, part.key, "uncapped", as_json(weight)))
+                self.notes.append((round, client, key, "uncapped", as_json(weight)))
             weights = capped(weights, self.plan.weight_cap)
         for client, weight, loss in zip(replies.ids, weights, replies.loss):
-            self.notes.append((round, client, part.key, "weight", as_json(weight)))
-            self.notes.append((round, client, part.key, "loss", as_json(loss)))
+            self.notes.append((round, client, key, "weight", as_json(weight)))
+            self.notes.append((round, client, key, "loss", as_json(loss)))
         return replies, weights
 
     def raw_weights(self, part: Part, replies: Replies) -> torch.Tensor:

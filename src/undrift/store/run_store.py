@@ -55,7 +55,7 @@ class RunStore:
         self.lost_states: str | None = None  # why no client's state can be used
         self._kept: list[tuple[int, Versions]] = []  # (round, committed versions) of the checkpoints on disk
         self._index = 0  # `index_sum` of the newest checkpoint's versions
-        self._last, self._cost = 0.0, 0.0
+        self._last, self._elsewhere, self._cost = 0.0, 0.0, 0.0
         self._busy: Future[None] | None = None
 
     # ---- writing ---------------------------------------------------------------------------------------------
@@ -75,13 +75,15 @@ class RunStore:
                 if needed is not None:
                     self.states.drop_below(kind, client, needed)
 
-    def due(self, server_state: ServerState) -> bool:
-        """Whether to write a checkpoint: after twenty times the cost of the last one, at the latest after 30 s."""
+    def due(self, server_state: ServerState, elsewhere: float = 0.0) -> bool:
+        """Whether to write a checkpoint: after twenty times the cost of the last one, at the latest after 30 s. `elsewhere`:
+        seconds so far in which the process worked for other runs. They pay for checkpoints of their own."""
         if self.folder is None:
             return False
         if not self._kept or self.every is not None:
             return not self._kept or server_state.round % (self.every or 1) == 0
-        return time.monotonic() - self._last >= min(COST_FACTOR * self._cost, PATIENCE)
+        waited = time.monotonic() - self._last
+        return waited - (elsewhere - self._elsewhere) >= COST_FACTOR * self._cost or waited >= PATIENCE
 
     def last_checkpoint(self, server_state: ServerState) -> None:
         """The rounds have ended, as planned or not: write the committed state and wait until it is on disk."""
@@ -89,8 +91,8 @@ class RunStore:
             self.checkpoint(server_state, wait=True)
         self.states.writer.finish()
 
-    def checkpoint(self, server_state: ServerState, wait: bool = False) -> None:
-        """Let the writer thread write this state to disk while the next round runs."""
+    def checkpoint(self, server_state: ServerState, wait: bool = False, elsewhere: float = 0.0) -> None:
+        """Let the writer thread write this state to disk while the next round runs. `elsewhere` as in `due`."""
         wait = wait or self.every is not None
         if self._busy is not None and not self._busy.done() and not wait:
             return
@@ -99,7 +101,7 @@ class RunStore:
             *[k for k in self._kept if k[0] != server_state.round],
             (server_state.round, server_state.versions),
         ][-2:]
-        self._last = time.monotonic()
+        self._last, self._elsewhere = time.monotonic(), elsewhere
         self._busy = self.states.writer.submit(self._write, server_state, before, self._kept[0][0])
         if wait:
             began = time.monotonic()

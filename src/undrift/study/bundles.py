@@ -53,7 +53,12 @@ def bundled(tasks: Sequence[Task], cores: int) -> list[list[Task]]:
         ends = [len(own) * piece // min(pieces, len(own)) for piece in range(min(pieces, len(own)) + 1)]
         found += [own[start:end] for start, end in pairwise(ends)]
     place = {task.name: number for number, task in enumerate(tasks)}
-    return sorted(found, key=lambda bundle: (bundle[0].row.get("seed", 0), -expected(bundle), place[bundle[0].name]))
+    found.sort(key=lambda bundle: (bundle[0].row.get("seed", 0), -expected(bundle), place[bundle[0].name]))
+    if cores == 1 or len(found) <= cores:
+        return found
+    # The last ones in halves, so that all cores end at about the same time.
+    halves = [half for own in found[-cores:] for half in (own[: len(own) // 2], own[len(own) // 2 :]) if half]
+    return [*found[:-cores], *halves]
 
 
 def expected(tasks: Sequence[Task]) -> float:

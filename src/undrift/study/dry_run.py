@@ -36,10 +36,12 @@ def dry_run(
     from undrift.experiment.engines import expected_seconds
     from undrift.experiment.setup import prepare
 
-    estimates, notices = [], dict[str, dict[str, None]]()
+    estimates, notices, last = [], dict[str, dict[str, None]](), ""
     for number, task in enumerate(tasks):
-        federations.keep_only(tasks[number:])
         try:
+            if (key := federations.key(task.settings)) != last:
+                federations.keep_only(tasks[number:])
+                last = key
             setup = prepare(from_keywords({**task.settings, "method": task.method}), federations.of(task.settings))
         except BadRequest as error:
             if preset is None:

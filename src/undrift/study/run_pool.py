@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from undrift.study.tasks import Federations, Row, StudyCallback, Task
 
 EXTRA_RUNS = 4  # at most so many runs beyond the number of cores, at the end
+WORTH_A_PROCESS = 3.0  # expected seconds of training that are left: below, one more process would start in vain
 STOP_SECONDS = 20.0  # for an interrupted run to make its last round durable
 
 
@@ -50,7 +51,7 @@ def run_together(
     store_row: Callable[[Task, Row], None],
 ) -> float:
     """Run all tasks. Returns the wall seconds from the moment when the processes are ready."""
-    from undrift.study.bundles import bundled, said
+    from undrift.study.bundles import bundled, expected, said
 
     bundles = bundled(tasks, cores)
     extra = min(cores - 1, EXTRA_RUNS, max(0, len(bundles) - cores))
@@ -58,16 +59,21 @@ def run_together(
     callback.on_start(
         tasks, said(bundles, cores, f"each on {share} workers" if share > 1 else "each on one thread"), cores
     )
-    slots = [Slot(start(share)) for _ in range(min(len(bundles), cores + extra))]
+    slots = [Slot(start(share)) for _ in range(min(len(bundles), cores))]
     sender = TaskSender(federations)
-    waiting, began = deque(bundles), time.perf_counter()
+    waiting, began, left = deque(bundles), time.perf_counter(), len(tasks)
     try:
         for slot in slots:
             slot.worker.pipe.poll(60.0)  # "ready", or the end of the pipe
         began = time.perf_counter()
         while waiting or any(slot.tasks for slot in slots):
             busy = sum(bool(slot.tasks) for slot in slots)
-            most = cores if busy + len(waiting) > cores + extra else cores + extra
+            shared = (
+                busy + len(waiting) <= cores + extra and sum(expected(bundle) for bundle in waiting) > WORTH_A_PROCESS
+            )
+            most = cores + extra if shared else cores
+            if waiting and busy == len(slots) < most:
+                slots.append(Slot(start(share)))
             for slot in slots:
                 if not slot.tasks and waiting and busy < most:
                     slot.tasks, busy = {task.name: task for task in waiting.popleft()}, busy + 1
@@ -75,8 +81,10 @@ def run_together(
             for pipe in wait([slot.worker.pipe for slot in slots], 0.5):
                 slot = next(slot for slot in slots if slot.worker.pipe is pipe)
                 waiting.extendleft(receive(slot, folder, share, callback, store_row))
-            left = [*waiting, *[slot.tasks.values() for slot in slots]]
-            sender.keep_only([task for bundle in left for task in bundle])
+            unfinished = [task for some in (*waiting, *(slot.tasks.values() for slot in slots)) for task in some]
+            if len(unfinished) < left:
+                left = len(unfinished)
+                sender.keep_only(unfinished)
             callback.on_tick()
     except KeyboardInterrupt:
         stop_runs(slots)
@@ -243,3 +251,6 @@ def guarded(task: Task, folder: Path, *about: Any) -> Row:
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # stopped, or the parent is gone
         main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # every run is closed; taking the interpreter apart would take most of a second
