@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from undrift.contract.job import CHUNK
+from undrift.contract.client_data import CHUNK
 from undrift.core.determinism import one_thread
 from undrift.engine.processes import Processes
 from undrift.engine.spawn import cores, start_workers

@@ -18,7 +18,8 @@ from undrift.methods.published import PUBLISHED
 FUNCTIONS = ("federate", "method", "run", "compare", "advise", "resume", "load")
 CLASSES = ("Federation", "Method", "Result", "Task", "Ragged", "Columns")
 AXES = ("Sampling", "Objective", "Personalize", "Weighting", "Combine", "ServerUpdate", "Private", "Upload")
-GIVEN = (context.Plan, job.Job, job.Scored, job.TrainingStats, context.Batch, networks.Twin, networks.Replica, context.Server,
+GIVEN = (context.Plan, job.Job, job.Scored, job.TrainingStats, context.Batch, networks.SecondModel,
+         networks.Reference, networks.Twin, networks.Replica, context.Server,
          context.Shelf, context.Replies, context.Problem)  # fmt: skip
 DECLARATIONS = (declare.Number, declare.Array, declare.Along, declare.Models, declare.Numbers)
 MODULES = ("partition", "noise", "domains", "faults", "augment", "selection", "sampling", "objectives", "personalize",

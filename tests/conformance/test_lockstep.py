@@ -8,20 +8,12 @@ import torch
 from undrift.contract.parts import defines
 from undrift.methods.naming import method
 from undrift.round.lockstep.decide import IN_EPOCHS, NEVER, part_refuses
+from undrift.store.trees import dump
 from undrift.testing.stacks import in_stacks, together
 
 # Features of a layer with dead units are divided by a deviation near zero, which makes rounding visible.
 TOLERANCE = {"feddecorr": 1e-3}
-REFUSED = {
-    "ditto",
-    "apfl",
-    "moon",
-    "fednp",
-    "fedsam",
-    "fedntd",
-    "pfedme",
-    "dpsgd",
-}  # they hold or look at one client's network
+REFUSED = {"fedsam", "pfedme", "dpsgd"}  # they look at one client's network
 
 
 def able(row) -> bool:
@@ -37,12 +29,19 @@ def test_a_result_depends_on_no_stack_and_is_that_of_one_by_one(row, undisturbed
     for other in found[1:]:
         assert torch.equal(found[0].vector, other.vector)
         assert torch.equal(found[0].sent, other.sent)
+        assert states_of(found[0]) == states_of(other)
         assert list(found[0].store.record.all("SELECT * FROM metrics")) == list(
             other.store.record.all("SELECT * FROM metrics")
         )
     if not row.noisy:
         tolerance = TOLERANCE.get(row.text, 1e-4)
         assert torch.allclose(found[0].vector, undisturbed(row).vector, rtol=tolerance, atol=tolerance)
+
+
+def states_of(outcome):
+    """All that the clients keep, as bytes."""
+    versions = outcome.server_state.versions
+    return {row: dump(outcome.store.states.get(*row, versions[row])) for row in versions}
 
 
 def record_of(outcome):

@@ -20,7 +20,9 @@ from undrift.core.errors import RunFailed
 from undrift.engine.pool import chunked
 from undrift.engine.spawn import start_workers, stop_workers
 from undrift.experiment.resume import resume
+from undrift.methods.naming import method
 from undrift.methods.published import PUBLISHED
+from undrift.round.lockstep.decide import part_refuses
 from undrift.round.orders import Order
 from undrift.testing import adapted_network, needs_adapters, small_network, tiny
 
@@ -57,26 +59,34 @@ def test_every_method_gives_the_same_bits_inline_and_on_processes(name, workers,
     assert stages[0] == stages[1]
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "flood", "fedlc", "fedrep", "fedbss+fliu"])
-def test_lockstep_gives_the_same_bits_inline_and_with_one_or_two_workers(name, workers):
+LOCKSTEP = {"rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
+FEW = ("fedavg", "scaffold", "flood", "fedlc", "fedrep", "fedbss+fliu")
+ABLE = [
+    name
+    for name in PUBLISHED
+    if name not in NEED_MORE and not needs_adapters(name) and not any(map(part_refuses, method(name).parts))
+]
+
+
+@pytest.fixture(scope="module")
+def three_workers():
+    three = start_workers(3)
+    yield three
+    stop_workers(three)
+
+
+@pytest.mark.parametrize(
+    "name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in ABLE if name not in FEW)]
+)
+def test_lockstep_gives_the_same_bits_inline_and_with_one_two_or_three_workers(name, three_workers):
     federation = tiny(clients=9)
-    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
-    inline = ud.run(name, federation, engine="inline", **settings)
-    for count in (1, 2):
-        spread = ud.run(name, federation, engine="processes", started=workers[:count], **settings)
+    options = {**LOCKSTEP, "model": lambda: small_network(5, 3, norm=name == "fedbn")}
+    inline = ud.run(TEXT.get(name, name), federation, engine="inline", **options)
+    assert inline.setup.plan.lockstep
+    for count in (1, 2, 3):
+        spread = ud.run(TEXT.get(name, name), federation, engine="processes", started=three_workers[:count], **options)
         assert torch.equal(inline.vector, spread.vector)
         assert inline.summary["stages"] == spread.summary["stages"]
-
-
-@pytest.mark.slow
-def test_lockstep_gives_the_same_bits_with_three_workers():
-    federation, three = tiny(clients=9), start_workers(3)
-    settings = {"model": lambda: small_network(5, 3), "rounds": 2, "cohort": 1.0, "lockstep": "on", "out": False}
-    try:
-        spread = ud.run("scaffold+flood", federation, engine="processes", started=three, **settings)
-    finally:
-        stop_workers(three)
-    assert torch.equal(ud.run("scaffold+flood", federation, engine="inline", **settings).vector, spread.vector)
 
 
 @dataclass(frozen=True)

@@ -82,16 +82,10 @@ def test_a_slope_that_is_not_finite_keeps_alpha(job, batch):
     class Broken:
         P = torch.tensor([math.inf])
 
-        def __call__(self, x):
-            return x
-
-        def loss(self, logits, y):
-            return logits.sum()
-
-        def step(self, loss):
+        def learn(self, batch):
             return torch.zeros(1)
 
-    scratch = {"twin": Broken(), "alpha": torch.tensor(0.4), "moves": True}
+    scratch = {"v": Broken(), "alpha": torch.tensor(0.4), "moves": True}
     personalize.apfl().after_step(batch(torch.zeros(2, 1), gradient=torch.ones(1)), job(), scratch)
     assert scratch["alpha"].item() == pytest.approx(0.4)
 

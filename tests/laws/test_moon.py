@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from undrift.contract.job import ClientData, Job
+from undrift.contract.client_data import ClientData
+from undrift.contract.job import Job
 from undrift.core.errors import BadRequest
 from undrift.methods import objectives
 from undrift.methods.objectives.moon import contrast
@@ -88,10 +89,10 @@ def test_reference_networks_do_not_move_statistics_included(tiny):
     job = Job(ClientData(runtime, 1, 0, runtime.model.integers()), "objective.moon", runtime.initial)
     part = run.setup.method.on("objective")[0]
     scratch = part.before_training(job, part.init_client(job), {})
-    before = [scratch[side].flat.vector.clone() for side in ("near", "far")]
+    before = [scratch[side].replica.flat.vector.clone() for side in ("near", "far")]
     for x, _ in job.batches("here"):
-        scratch["near"](x), scratch["far"](x)
-    after = [scratch[side].flat.vector for side in ("near", "far")]
+        scratch["near"](SimpleNamespace(x=x)), scratch["far"](SimpleNamespace(x=x))
+    after = [scratch[side].replica.flat.vector for side in ("near", "far")]
     assert all(torch.equal(a, b) for a, b in zip(before, after))
 
 

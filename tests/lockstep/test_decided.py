@@ -17,6 +17,8 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.federation.federation import Federation
+from undrift.round.lockstep.leaves import Unstackable
+from undrift.round.lockstep.mapped import unchanged
 from undrift.testing import tiny
 
 SMALL = {"data": "digits", "clients": 4, "rounds": 2, "epochs": 1, "out": False, "engine": "inline"}
@@ -45,14 +47,25 @@ def test_auto_is_on_for_the_works_of_small_clients(work, name):
     assert why(federation, method=name, epochs=5, **options) == "clients in lock-step, as batched products"
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_what_is_decided_does_not_depend_on_the_number_of_threads(work, threads):
+    """With several threads products round by their size. Clients train on one."""
+    federation, options = work
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert why(federation, **options) == "clients in lock-step, as batched products"
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"model": "mlp(100, norm=batch)", "batch": 1}, "BatchNorm has nothing to learn from batches of one sample"),
         ({"model": "mlp(100, dropout=0.2)"}, r"the module Dropout \(3\) draws random numbers"),
-        ({"model": "cnn"}, r"the module Conv2d \(0\) has no stacked form"),
-        ({"method": "moon"}, "the part moon does not declare lockstep = True"),
-        ({"method": "ditto"}, "the part ditto has a hook after_step"),
+        ({"model": "cnn3(norm=batch)"}, r"the module BatchNorm2d \(1\) keeps statistics of one client"),
+        ({"method": "apfl(variant=official)"}, "the part apfl does not declare lockstep = True"),
         ({"method": "fedsam"}, "the part fedsam needs gradient_at"),
         ({"augment": "flip"}, "augmentation draws for one client at a time"),
         ({"loss": "undrift.testing:half_square"}, "the loss is not the plain cross-entropy"),
@@ -71,6 +84,71 @@ def test_auto_stays_one_by_one_where_nothing_is_gained():
     assert why(batch=300) == "clients one by one (batches of 300 samples are too large to gain from it)"
     assert why(model="mlp(600)", lockstep="on") == "clients in lock-step, as batched products"
     assert why(lockstep="off") == "clients one by one (asked for)"
+
+
+def convolutions():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 10))
+
+
+def test_layers_without_a_stacked_form_run_through_vmap_only_where_it_is_asked_for():
+    assert why(model=convolutions) == "clients one by one (the module Conv2d (0) has no stacked form)"
+    assert why(model=convolutions, lockstep="on") == "clients in lock-step, as vmap"
+
+
+class Odd(nn.Module):
+    """A network with one peculiarity, which a stack cannot have."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind, self.calls, self.seen = nn.Linear(64, 10), kind, 0, None
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.kind == "counts":
+            self.calls += 1
+        if self.kind in ("keeps", "keeps and draws"):
+            self.seen = x
+        if self.kind in ("draws", "keeps and draws"):
+            x = nn.functional.dropout(x, 0.5)
+        if self.kind == "compares":
+            x = x - x.mean(0)
+        if self.kind == "reads" and x.sum() > 0:
+            x = -x
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("counts", "the model Odd changes itself when it is called"),
+        ("keeps", "the model Odd changes itself when it is called"),
+        ("draws", "the model Odd cannot be stacked: .*random"),
+        ("keeps and draws", "the model Odd cannot be stacked: .*random"),
+        ("compares", "the model Odd looks at all samples of a batch at once"),
+        ("reads", "the model Odd cannot be stacked: .*data-dependent"),
+    ],
+)
+def test_a_network_that_vmap_would_change_is_refused(kind, reason):
+    with pytest.raises(BadRequest, match=f"--lockstep on is not possible: {reason}"):
+        why(model=lambda: Odd(kind), lockstep="on")
+    assert why(model=lambda: Odd(kind)).startswith("clients one by one (the model Odd")
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_a_call_changed_is_put_back_also_where_the_call_fails(breaks):
+    odd = Odd("keeps")
+
+    def call():
+        with unchanged(odd):
+            odd(torch.zeros(2, 64))
+            odd.more = 1
+            if breaks:
+                raise ValueError("vmap does not take it")
+
+    with pytest.raises(ValueError if breaks else Unstackable):
+        call()
+    assert odd.seen is None
+    assert not hasattr(odd, "more")
 
 
 def test_frozen_parameters_and_buffers_belong_to_one_client():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.contract.job import eval_logits
+from undrift.contract.client_data import eval_logits
 from undrift.methods.naming import method
 from undrift.round.lockstep import passes, serve
 from undrift.testing import run_parts, tiny
@@ -82,7 +82,7 @@ def test_the_passes_that_a_part_declares_are_made_together(monkeypatch, name, ro
     made, alone = [], []
     ahead = serve.score_ahead
     monkeypatch.setattr(serve, "score_ahead", lambda clients, which: (made.append(which), ahead(clients, which))[1])
-    monkeypatch.setattr("undrift.contract.job.ClientData.logits", lambda *given: alone.append(given))
+    monkeypatch.setattr("undrift.contract.client_data.ClientData.passes", lambda *given: alone.append(given))
     in_stacks(50, name, tiny(clients=4, sizes=[20, 30, 25, 9]), **{**OWN, "rounds": 1})
     assert role in made
     assert not alone

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from undrift.core.determinism import one_thread
 from undrift.core.vector import Flat
 from undrift.round.lockstep.dense import dense_network, logits_gradient, losses
-from undrift.round.lockstep.leaves import leaves_of
+from undrift.round.lockstep.leaves import Unstackable, leaves_of
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import Products, Unstackable, aligned_rows
+from undrift.round.lockstep.network import Products, aligned_rows
 
 CLIENTS = 9
 WIDTHS = (2, 3, 4, 5, 7, 8, 13, 17, 20, 33, 50, 64, 100, 127)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,9 +17,11 @@ from undrift.core.vector import Flat
 from undrift.engine.pool import dealt
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
+from undrift.federation.federation import Federation
 from undrift.methods.naming import method
 from undrift.round.client import serve
 from undrift.round.lockstep import decide, linear, network
+from undrift.round.lockstep.batches import Batches
 from undrift.round.lockstep.serve import groups, serve_all
 from undrift.round.lockstep.stack import Stack
 from undrift.round.orders import Order
@@ -53,7 +56,16 @@ NETWORKS = {
         nn.BatchNorm1d(5, affine=False), nn.Linear(5, 17), nn.BatchNorm1d(17, momentum=0.3), nn.Tanh(), nn.Linear(17, 3)
     ),
     "own module": residual,
+    "convolutions": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 5)),
+        nn.Conv1d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Flatten(),
+        nn.Linear(8, 3),
+    ),
 }
+MAPPED = ("own module", "convolutions")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -63,9 +75,20 @@ def test_a_clients_bits_do_not_depend_on_its_stack(name, batch):
     own = {**OWN, "model": NETWORKS[name], "batch": batch, "rounds": 2}
     found = [in_stacks(clients, "fedavg", federation, **own) for clients in (1, 2, 7, 50)]
     assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
-    assert found[0].setup.plan.lockstep_why.endswith("vmap" if name == "own module" else "batched products")
+    assert found[0].setup.plan.lockstep_why.endswith("vmap" if name in MAPPED else "batched products")
     alone = run_parts("fedavg", federation, **own)
     assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "flood", "fedlc", "fliu", "apfl"])
+def test_a_network_through_vmap_has_one_result_for_every_stack(name):
+    """Four clients at a time, however many there are: kernels of convolutions round by the number of clients."""
+    federation = tiny(clients=9, sizes=[40, 3, 17, 9, 30, 1, 26, 18, 8])
+    federation.x[federation.rows(3)[2]] = torch.inf  # of one client: its neighbours do not see it
+    own = {**OWN, "model": NETWORKS["convolutions"], "batch": 9, "rounds": 2}
+    found = [in_stacks(clients, name, federation, **own) for clients in (1, 2, 7, 50)]
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    assert torch.allclose(found[0].vector, run_parts(name, federation, **own).vector, rtol=1e-4, atol=1e-5)
 
 
 def test_rows_are_filled_up_until_every_client_is_aligned_alike():
@@ -124,6 +147,35 @@ def test_steps_without_a_look_at_losses_have_the_bits_of_steps_with_one(monkeypa
     assert torch.equal(found[0].vector, found[1].vector)
     notes = [list(one.store.record.all("SELECT * FROM notes")) for one in found]
     assert notes[0] == notes[1]
+
+
+def of_width(features: int, sizes: list[int]) -> Federation:
+    torch.manual_seed(0)
+    x, y = torch.randn(sum(sizes), features), torch.arange(sum(sizes)) % 3
+    shards = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    return Federation("made up", (x, y), (x[:9], y[:9]), shards, list("abc"), [np.arange(9)] * len(sizes))
+
+
+@pytest.mark.parametrize("features", [32, 4096])
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_fills_a_batch_up_may_be_the_next_clients_samples(monkeypatch, features, broken):
+    """Ten rows of so many features are aligned, those of the logits are filled up to 32. What is not finite at a neighbour
+    does not count there."""
+    federation = of_width(features, [40, 25, 33, 9, 1])
+    if broken:
+        federation.x[federation.rows(2)[4]] = torch.nan
+    own = {**OWN, "model": lambda: nn.Sequential(nn.Linear(features, 3)), "batch": 10, "rounds": 2, "lr": 0.01}
+    without, rows = [], Batches.windows
+    monkeypatch.setattr(
+        Batches, "windows", lambda self, *given: without.append(given[1] < self.rows) or rows(self, *given)
+    )
+    found = [in_stacks(clients, "fedavg", federation, **own) for clients in (1, 2, 50)]
+    assert without
+    assert all(without)
+    monkeypatch.setattr(Batches, "read_ahead", lambda self: self.samples)
+    found.append(in_stacks(50, "fedavg", federation, **own))
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    assert torch.isfinite(found[0].vector).all()
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedrep"])

@@ -38,6 +38,7 @@ def ray_engine(request, cluster):
 def test_ray_gives_the_same_bits_as_inline(name, settings, ray_engine):
     federation = tiny(clients=5)
     inline = ud.run(name, federation, engine="inline", **settings)
+    assert bool(inline.setup.plan.lockstep) is (settings is not NORM)
     spread = ud.run(name, federation, engine="ray", started=ray_engine, **settings)
     assert inline.summary["model_sha256"] == spread.summary["model_sha256"]
     rows = "SELECT * FROM metrics ORDER BY round, client, stage, data, metric"

@@ -276,9 +276,10 @@ def server_sum(vectors: Sequence[torch.Tensor], weights: Sequence[float] | float
     block = 1 << 15  # the running sum of one block stays in the cache
     for at in range(0, len(out), block):
         part = slice(at, at + block)
-        total = vectors[0][part].double().mul_(factors[0])
-        for vector, factor in zip(vectors[1:], factors[1:], strict=True):
-            total.add_(vector[part], alpha=factor)
+        pieces = vectors if len(out) <= block else [vector[part] for vector in vectors]
+        total = pieces[0].double().mul_(factors[0])
+        for piece, factor in zip(pieces[1:], factors[1:], strict=True):
+            total.add_(piece, alpha=factor)
         out[part] = total
     return out
 

@@ -1,8 +1,8 @@
-"""The networks a part may use beside the one that trains: a frozen `Replica`, a trainable `Twin`."""
+"""The models a part may use beside the one that trains: a frozen `Replica` or `Reference`, a trainable `Twin` or `SecondModel`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -10,7 +10,8 @@ from undrift.core import optimize
 from undrift.core.vector import Flat
 
 if TYPE_CHECKING:
-    from undrift.contract.job import ClientData
+    from undrift.contract.client_data import ClientData
+    from undrift.contract.context import Batch
 
 
 class Replica:
@@ -28,6 +29,38 @@ class Replica:
             return self.flat(x), self.flat.features
 
 
+class Reference:
+    """A frozen model in eval mode, asked about the client's batches: `reference(batch)` gives (logits, features).
+
+    In lock-step no augmentation changes a sample, so one pass over the client's data answers for all epochs."""
+
+    def __init__(self, vector: torch.Tensor, data: ClientData, role: str) -> None:
+        self.vector, self.data, self.role = vector, data, role
+        self.replica = None if data.in_stack else Replica(data.network(vector), data)
+
+    def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.replica is not None:
+            return self.replica(batch.x)
+        known = self.data.scored(self.role, self.vector)
+        return known.logits[batch.index], None if known.features is None else known.features[batch.index]
+
+
+class SecondModel(Protocol):
+    """A model that learns from the same batches as the client's first one, with the run's own clip, decay and optimizer."""
+
+    P: torch.Tensor  # its live parameters, flat; do not keep or change
+
+    @property
+    def vector(self) -> torch.Tensor:
+        """A copy of the whole model: parameters and buffers."""
+        ...
+
+    def learn(self, batch: Batch, plus: torch.Tensor | None = None) -> torch.Tensor:
+        """One step on the plain loss of the batch; call it in `after_step`. Returns the raw gradient along P, before
+        `plus` is added to it. A non-finite gradient counts as zero."""
+        ...
+
+
 class Twin:
     """A second model with the run's own clip, decay and optimizer, and a rate `lr`. A penalty on its flat vector goes into
     `plus`: as a term of the loss it would have no gradient, silently. `twin(x)` gives the logits."""
@@ -35,7 +68,7 @@ class Twin:
     def __init__(self, flat: Flat, data: ClientData, lr: float) -> None:
         self.flat, self.data, self.lr = flat, data, lr
         flat.module.train()
-        self.P = flat.P
+        self.P: torch.Tensor = flat.P
         self.rule = optimize.optimizer(flat, data.plan)
         self.G = torch.empty_like(flat.P)
 
@@ -67,6 +100,41 @@ class Twin:
         self.follow(self.G)
         return raw
 
+    def learn(self, batch: Batch, plus: torch.Tensor | None = None) -> torch.Tensor:
+        """As `SecondModel` says."""
+        return self.step(self.loss(self(batch.x), batch.y), plus)
+
     def follow(self, G: torch.Tensor) -> None:
         """One step against a gradient along P that you have, such as `batch.gradient_at(twin.P)`."""
         optimize.step(self.rule, torch.where(torch.isfinite(G).all(), G, 0.0), self.lr)
+
+
+class ModelStack(Protocol):
+    """The second models of all clients that train together."""
+
+    def vector(self, place: int) -> torch.Tensor: ...
+    def learn(self, place: int, lr: float, plus: torch.Tensor | None) -> torch.Tensor: ...
+
+
+class StackedModel:
+    """A `SecondModel` in lock-step: it lies among those of the other clients from the first step on."""
+
+    def __init__(self, vector: torch.Tensor, data: ClientData, lr: float) -> None:
+        self.start, self.data, self.lr = vector, data, lr
+        self.P = data.plan.layout.trainable(vector)
+        self.stack: ModelStack | None = None
+        self.place = 0
+
+    def join(self, stack: ModelStack, place: int, P: torch.Tensor) -> None:
+        """From now on it lies in this stack."""
+        self.stack, self.place, self.P = stack, place, P
+
+    @property
+    def vector(self) -> torch.Tensor:
+        return self.start.clone() if self.stack is None else self.stack.vector(self.place)
+
+    def learn(self, batch: Batch, plus: torch.Tensor | None = None) -> torch.Tensor:
+        if self.stack is None:
+            raise RuntimeError("a second model learns in `after_step`, from the batch that the hook is given")
+        self.data.samples_trained += len(batch.y)
+        return self.stack.learn(self.place, self.lr, plus)

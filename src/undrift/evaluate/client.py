@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.contract.job import CHUNK, ClientData, Job, eval_logits
+from undrift.contract.client_data import CHUNK, ClientData, eval_logits
+from undrift.contract.job import Job
 from undrift.core import samples
 from undrift.core.vector import Integers
 from undrift.round.orders import Order, Reply

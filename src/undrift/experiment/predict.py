@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from undrift.contract.job import CHUNK
+from undrift.contract.client_data import CHUNK
 from undrift.contract.task import Task
 from undrift.core import samples
 from undrift.core.determinism import deterministic, one_thread

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import torch
 
+from undrift.contract.client_data import ClientData
 from undrift.contract.context import copied, moved
 from undrift.contract.declare import Malformed, read
-from undrift.contract.job import ActivePart, ClientData, Job, TrainingStats
+from undrift.contract.job import ActivePart, Job, TrainingStats
 from undrift.contract.parts import Part, defines
 from undrift.core.determinism import put_back
 from undrift.core.errors import BadRequest
@@ -78,6 +79,7 @@ class ClientRound:
         self.integers = {**order.integers, **self.before.private_integers}
         self.received = self.with_private(order.vector.to(self.model.device))
         self.data = ClientData(runtime, order.round, order.client, self.integers)
+        self.data.lockstep = runtime.lockstep is not None and self.training is LocalTraining
         self.parts = [self.activate(part) for part in self.plan.method.at_client]
         self.personalize = next((one for one in self.parts if one.part.axis == "personalize"), None)
 
@@ -122,7 +124,7 @@ class ClientRound:
         reply = self.begin()
         if reply.failure is not None:
             return reply
-        if self.runtime.lockstep is not None and self.training is LocalTraining:
+        if self.data.in_stack:
             from undrift.round.lockstep.serve import alone
 
             return alone(self, reply)

@@ -26,6 +26,8 @@ Bound = tuple[Callable[..., Any], Job, Any]  # a hook with its part's job and sc
 
 def bound(parts: Sequence[ActivePart], hook: str) -> list[Bound]:
     """A hook of every part that defines it, bound to what it is called with."""
+    if not parts:
+        return []
     return [(getattr(one.part, hook), one.job, one.scratch) for one in parts if defines(one.part, hook)]
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from undrift.contract.client_data import ClientData
 from undrift.contract.context import Batch
-from undrift.contract.job import ActivePart, ClientData, TrainingStats
+from undrift.contract.job import ActivePart, TrainingStats
 from undrift.core import optimize
 from undrift.core.determinism import drawing_from, freeze_statistics
 from undrift.core.samples import padded

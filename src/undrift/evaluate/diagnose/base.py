@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from undrift.contract.client_data import CHUNK
 from undrift.contract.context import Plan
-from undrift.contract.job import CHUNK
 from undrift.core.errors import RunFailed
 from undrift.core.samples import joined
 from undrift.core.streams import numpy_stream

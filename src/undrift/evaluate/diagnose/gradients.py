@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from undrift.contract.client_data import ClientData, eval_logits
 from undrift.contract.context import Batch
-from undrift.contract.job import ClientData, eval_logits
 from undrift.contract.parts import defines
 from undrift.core.errors import BadRequest
 from undrift.core.samples import padded

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.contract.job import CHUNK
+from undrift.contract.client_data import CHUNK
 from undrift.core.errors import BadRequest
 from undrift.core.streams import torch_stream
 from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece, pooled

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.contract.job import eval_logits
+from undrift.contract.client_data import eval_logits
 from undrift.core.errors import BadRequest
 from undrift.core.streams import torch_stream
 from undrift.core.vector import Layout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from undrift.contract.job import eval_logits
+from undrift.contract.client_data import eval_logits
 from undrift.core.errors import BadRequest
 from undrift.evaluate.client import spans
 from undrift.evaluate.diagnose.base import Ask, Diagnostic, Findings, RoundView, loaded, piece

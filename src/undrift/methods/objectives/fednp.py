@@ -19,7 +19,7 @@ is kept. In the release the NPN also contains the client's network and steps it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -41,8 +41,12 @@ class FedNP(Objective):
     fix: bool = False
 
     needs: ClassVar = ("features",)
+    lockstep: ClassVar = True
     uplink: ClassVar[Declaration] = FACTOR
     downlink: ClassVar[Declaration] = FACTOR
+
+    def passes(self, round: int) -> Sequence[str]:
+        return ("received", "trained")
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         head = plan.layout.head

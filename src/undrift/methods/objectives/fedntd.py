@@ -15,7 +15,7 @@ The term uses the raw logits, also where another part calibrates those of the cr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 
 from undrift.contract.context import Message
-from undrift.contract.job import Replica
+from undrift.contract.job import Reference
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range
 
 
@@ -33,6 +33,10 @@ class FedNTD(Objective):
     tau: Annotated[float, Range(above=0)] = 1.0
 
     needs: ClassVar = ("labels",)
+    lockstep: ClassVar = True
+
+    def passes(self, round: int) -> Sequence[str]:
+        return ("received",)
 
     def check(self, plan: Plan) -> Iterable[Problem]:
         if plan.classes < 3:
@@ -40,11 +44,11 @@ class FedNTD(Objective):
         elif self.beta == 0:
             yield Problem("warning", "fedntd with beta = 0 is plain training at the cost of one more forward pass")
 
-    def before_training(self, job: Job, state: Any, server_message: Message) -> Replica:
-        return job.replica(job.received)
+    def before_training(self, job: Job, state: Any, server_message: Message) -> Reference:
+        return job.reference(job.received)
 
-    def loss(self, batch: Batch, job: Job, received: Replica) -> torch.Tensor:
-        theirs, _ = received(batch.x)
+    def loss(self, batch: Batch, job: Job, received: Reference) -> torch.Tensor:
+        theirs, _ = received(batch)
         ours, theirs = (not_true(z, batch.y) / self.tau for z in (batch.logits, theirs))
         kl = F.kl_div(F.log_softmax(ours, 1), F.log_softmax(theirs, 1), reduction="batchmean", log_target=True)
         return self.beta * self.tau**2 * kl

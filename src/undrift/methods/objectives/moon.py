@@ -15,7 +15,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -36,6 +36,10 @@ class Moon(Objective):
     features: int | None = None  # inputs of the model's last linear layer; `resolve` reads them from the layout
 
     needs: ClassVar = ("features",)
+    lockstep: ClassVar = True
+
+    def passes(self, round: int) -> Sequence[str]:
+        return ("received",)
 
     def resolve(self, plan: Plan) -> Moon:
         if not self.head or plan.layout.head is None:
@@ -68,13 +72,13 @@ class Moon(Objective):
     def before_training(self, job: Job, state: Any, server_message: Message) -> dict[str, Any]:
         here = server_message.get("head")
         there = state["head"] if state["head"] is not None else here
-        near, far = job.replica(job.received), job.replica(state["model"])
+        near, far = job.reference(job.received), job.reference(state["model"])
         own = None if here is None else here.clone().to(job.received.device)
         return {"near": near, "far": far, "own": own, "heads": (here, there)}
 
     def loss(self, batch: Batch, job: Job, scratch: dict[str, Any]) -> torch.Tensor:
         assert batch.features is not None
-        (_, near), (_, far) = scratch["near"](batch.x), scratch["far"](batch.x)
+        (_, near), (_, far) = scratch["near"](batch), scratch["far"](batch)
         if scratch["own"] is None:
             return self.mu * contrast(batch.features, near, far, self.tau)
         here, there = scratch["heads"]

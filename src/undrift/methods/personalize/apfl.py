@@ -35,30 +35,36 @@ class Apfl(Personalize):
 
     needs: ClassVar = ("gradient",)
 
+    @property
+    def lockstep(self) -> bool:  # type: ignore[override]
+        """The official variant passes a batch through both networks at once."""
+        return self.variant == "pfllib"
+
     def init_client(self, job: Job) -> Tree:
         return {"v": job.initial, "alpha": float(self.alpha0)}
 
     def before_start(self, job: Job, own: Any, server_message: Message) -> dict[str, Any]:
         alpha = torch.tensor(own["alpha"], device=job.received.device)
-        scratch = {"twin": job.twin(own["v"]), "alpha": alpha, "moves": self.adaptive}
-        if self.variant == "official":
-            scratch["shadow"] = job.twin(job.received)  # w after its step, to pass the batch through once more
-        return scratch
+        scratch = {"alpha": alpha, "moves": self.adaptive}
+        if self.variant == "pfllib":
+            return {**scratch, "v": job.second_model(own["v"])}
+        # The shadow is w after its step, to pass the batch through once more.
+        return {**scratch, "v": job.twin(own["v"]), "shadow": job.twin(job.received)}
 
     def after_step(self, batch: Batch, job: Job, scratch: dict[str, Any]) -> None:
-        twin, alpha = scratch["twin"], scratch["alpha"]
+        v, alpha = scratch["v"], scratch["alpha"]
         if self.variant == "official":
             slopes = self.mixed_step(batch, scratch)
         else:
-            slopes = twin.step(twin.loss(twin(batch.x), batch.y)), batch.gradient
+            slopes = v.learn(batch), batch.gradient
         if scratch["moves"]:
-            slope = torch.dot(twin.P - batch.P, alpha * slopes[0] + (1 - alpha) * slopes[1]) + 0.02 * alpha
+            slope = torch.dot(v.P - batch.P, alpha * slopes[0] + (1 - alpha) * slopes[1]) + 0.02 * alpha
             scratch["alpha"] = torch.where(torch.isfinite(slope), (alpha - job.lr * slope).clamp(0.0, 1.0), alpha)
             scratch["moves"] = self.variant == "pfllib"
 
     def mixed_step(self, batch: Batch, scratch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """v's step on the mixed output. Returns the mixed loss's slopes along v and, where α moves, along w."""
-        twin, shadow, alpha = scratch["twin"], scratch["shadow"], scratch["alpha"]
+        twin, shadow, alpha = scratch["v"], scratch["shadow"], scratch["alpha"]
         shadow.P.copy_(batch.P)
         with torch.set_grad_enabled(scratch["moves"]):
             of_w = shadow(batch.x)
@@ -70,7 +76,7 @@ class Apfl(Personalize):
         return along_v, shadow.G if scratch["moves"] else None
 
     def after_training(self, job: Job, scratch: dict[str, Any], own: Any) -> tuple[Tree, Message]:
-        v, alpha = scratch["twin"].vector, scratch["alpha"].item()
+        v, alpha = scratch["v"].vector, scratch["alpha"].item()
         job.note("alpha", alpha)
         if self.variant == "pfllib":
             v = torch.where(v == job.trained, v, torch.lerp(job.trained, v, alpha))  # a buffer may hold ±inf by design

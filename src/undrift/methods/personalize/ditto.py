@@ -13,12 +13,12 @@ renewed every round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 
 from undrift.contract.context import Message
-from undrift.contract.job import Twin
+from undrift.contract.job import SecondModel
 from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 
 
@@ -26,18 +26,19 @@ from undrift.contract.parts import Batch, Job, Personalize, Range, Tree
 class Ditto(Personalize):
     lam: Annotated[float, Range(least=0)] = 0.1
 
+    lockstep: ClassVar = True
+
     def init_client(self, job: Job) -> torch.Tensor:
         return job.initial
 
-    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> Twin:
-        return job.twin(own)
+    def before_start(self, job: Job, own: torch.Tensor, server_message: Message) -> SecondModel:
+        return job.second_model(own)
 
-    def after_step(self, batch: Batch, job: Job, twin: Twin) -> None:
-        pull = self.lam * (twin.P - job.plan.layout.trainable(job.received))
-        twin.step(twin.loss(twin(batch.x), batch.y), plus=pull)
+    def after_step(self, batch: Batch, job: Job, v: SecondModel) -> None:
+        v.learn(batch, plus=self.lam * (v.P - job.plan.layout.trainable(job.received)))
 
-    def after_training(self, job: Job, twin: Twin, own: torch.Tensor) -> tuple[Tree, Message]:
-        return twin.vector, {}
+    def after_training(self, job: Job, v: SecondModel, own: torch.Tensor) -> tuple[Tree, Message]:
+        return v.vector, {}
 
     def personal_models(self, job: Job, own: torch.Tensor, trained: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
         return [(1.0, own)]

@@ -84,13 +84,13 @@ class FedFomo(Personalize):
         """w_j of every received model, 0 if it is not finite."""
         if not models:
             return {}
-        on, before = "held", job.loss(old, on="held")
+        before, *losses = job.losses([old, *models.values()], on="held")
         if math.isnan(before):  # nothing is held out
-            on, before = "train", job.loss(old)
+            before, *losses = job.losses([old, *models.values()])
         trainable, raw = job.plan.layout.trainable, dict[int, float]()
-        for other, model in models.items():
+        for (other, model), loss in zip(models.items(), losses):
             distance = torch.linalg.vector_norm(trainable(model - old), dtype=torch.float64).item()
-            w = (before - job.loss(model, on=on)) / (distance + 1e-5)
+            w = (before - loss) / (distance + 1e-5)
             raw[other] = w if math.isfinite(w) else 0.0
         return raw
 

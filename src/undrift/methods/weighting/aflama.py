@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from undrift.contract.job import eval_logits
+from undrift.contract.client_data import eval_logits
 from undrift.contract.parts import Range, Replies, Server, Weighting
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from undrift.round.lockstep.lane import Lane
+from undrift.round.lockstep.linear import ALIGN
 from undrift.round.runtime import Runtime
 
 FEW_NUMBERS = 1 << 20  # of which the samples of all steps may consist to be read at once: they stay in the cache
@@ -27,13 +28,13 @@ class Batches:
         index = index.to(device)
         self.y = torch.cat([lane.data.y for lane in lanes])[index]
         self.x, self.index = gathered(lanes, index)
+        self.batch = runtime.plan.batch
         # Row k of `shares`: the weights of a batch of k samples, 1/k each and 0 where there is none.
         k = torch.arange(rows + 1).view(-1, 1)
         shares = ((torch.arange(rows) < k) / k.clamp(min=1)).float()
         counts = [lane.counts[: lane.steps] + [0] * (len(index) - lane.steps) for lane in lanes]
         self.share = shares[torch.tensor(counts, dtype=torch.long).T].to(device)
         self.chosen: torch.Tensor | None = None
-        self.gathered: Sequence[torch.Tensor] = ()  # by step, where they are read before the first one
 
     def choose(self, classes: int) -> None:
         """Know d Σ weights · cross-entropy / d log-probabilities of all steps, [steps, clients, classes, rows]."""
@@ -47,9 +48,6 @@ class Batches:
 
     def samples(self, step: int, clients: int) -> torch.Tensor:
         """x [clients, rows, …] of a step of the first clients."""
-        if self.gathered:
-            x = self.gathered[step]
-            return x if x.size(0) == clients else x[:clients]
         x = self.inputs(self.index[step, :clients])
         return x.view(clients, self.rows, *x.shape[1:])
 
@@ -57,11 +55,28 @@ class Batches:
         found: torch.Tensor = self.runtime.network_input(self.x.index_select(0, index.reshape(-1)))
         return found
 
-    def gather(self) -> None:
-        """Read the samples of all steps at once, where they are few."""
-        if self.index.numel() * self.x[:1].numel() <= FEW_NUMBERS:
-            x = self.inputs(self.index)
-            self.gathered = x.view(*self.index.shape, *x.shape[1:]).unbind()
+    def read_ahead(self) -> Callable[[int, int], torch.Tensor]:
+        """`samples` for steps that no hook looks at. The samples of all steps are read at once, where they are few."""
+        width = self.x[:1].numel()
+        rows = self.batch if self.batch * width % ALIGN == 0 else self.rows
+        # The rows that a batch is filled up with have weight 0. Where every client's own are aligned alike without them, they
+        # are not copied: what follows in memory takes their place, and some clients' batches more follow the last one.
+        more = -(-(self.rows - rows) // rows)
+        index = self.index[:, :, :rows]
+        index = torch.cat([index, index[:, :1].expand(-1, more, -1)], 1).flatten(1) if more else index.flatten(1)
+        if index.numel() * width <= FEW_NUMBERS:
+            steps = self.windows(self.inputs(index), rows, self.index.size(1), index.size(1), len(index)).unbind()
+            return lambda step, clients: steps[step] if clients == steps[step].size(0) else steps[step][:clients]
+        places, apart = index.unbind(), self.rows - rows
+        return lambda step, clients: self.windows(self.inputs(places[step][: clients * rows + apart]), rows, clients)[0]
+
+    def windows(self, x: torch.Tensor, rows: int, clients: int, step: int = 0, steps: int = 1) -> torch.Tensor:
+        """[steps, clients, self.rows, …] of samples one after the other: a client's begin `rows` after those of the one before, a
+        step's `step` after those of the step before."""
+        x = x.contiguous()
+        sample = x[:1].numel()
+        shape, strides = (steps, clients, self.rows), (step * sample, rows * sample, sample)
+        return x.as_strided((*shape, *x.shape[1:]), (*strides, *x.stride()[1:]))
 
 
 def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,8 +15,11 @@ from undrift.core.errors import BadRequest
 from undrift.core.vector import Flat
 from undrift.core.words import shown
 from undrift.round.lockstep.dense import dense_network
+from undrift.round.lockstep.leaves import Unstackable
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.network import Stacked, Unstackable, aligned_rows, stacked_network, widths
+from undrift.round.lockstep.mapped import Mapped
+from undrift.round.lockstep.network import Stacked, aligned_rows, widths
+from undrift.round.lockstep.trial import stacked_network
 
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
 MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
@@ -25,8 +28,8 @@ FEW_CLASSES = (
     32  # with so many at most, what the labels mean for the gradient is known for all steps before the first one
 )
 MADE_UP = 8  # samples, on which a network is tried out
-IN_EPOCHS = ("epoch_indices", "update_mask", "logits", "sample_weights", "loss", "gradient", "after_clip")
-NEVER = ("batch_indices", "after_step")  # hooks that work on one client's batch or network only
+IN_EPOCHS = ("epoch_indices", "update_mask", "logits", "sample_weights", "loss", "gradient", "after_clip", "after_step")
+NEVER = ("batch_indices",)  # hooks that work on one client's batches only
 ALONE = ("gradient_at", "sample_gradients")  # needs that look at one client's network
 
 
@@ -59,8 +62,9 @@ def sample_of(x: torch.Tensor) -> torch.Tensor:
     return torch.randn(shape, generator=draws) if x.is_floating_point() else x.new_zeros(shape)
 
 
-def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -> str:
-    """Why this run cannot be in lock-step; empty where it can."""
+def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any, any_layer: bool) -> str:
+    """Why this run cannot be in lock-step; empty where it can. `any_layer`: whether layers without a stacked form may run
+    through vmap."""
     if not isinstance(x, torch.Tensor):
         return "the samples are not one tensor"
     if not plain_loss:
@@ -73,7 +77,7 @@ def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -
         if reason := part_refuses(part):
             return reason
     try:
-        network = stacked_network(flat, sample_of(x).to(flat.device))
+        network = stacked_network(flat, sample_of(x).to(flat.device), any_layer=any_layer)
     except Unstackable as error:
         return str(error)
     if any("features" in part.needs for part in plan.method.parts) and not can_show_features(network):
@@ -110,7 +114,8 @@ def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: boo
     asked = read_option(given)
     if asked.word == "off":
         return 0, "clients one by one (asked for)"
-    reason = (why_no_gain(plan) if asked.word == "auto" else "") or why_not(plan, flat, plain_loss, augmented, x)
+    reason = why_no_gain(plan) if asked.word == "auto" else ""
+    reason = reason or why_not(plan, flat, plain_loss, augmented, x, any_layer=asked.word == "on")
     if not reason:
         network = stacked_network(flat, sample_of(x).to(flat.device))
         return asked.bytes, f"clients in lock-step, as {network.kind}"
@@ -146,13 +151,17 @@ class Lockstep:
         self.network = stacked_network(flat, sample, plan.batch)
         self.dense = dense_network(flat, plan.batch)
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
-        self.plan, self.sample, self.widest = plan, sample[0].numel(), max(widths(flat, sample))
+        through = widths(flat, sample)
+        self.plan, self.sample, self.widest = plan, sample[0].numel(), max(through)
+        self.passing = sum(through) if isinstance(self.network, Mapped) else self.sample  # of a sample in the network
         self.alike = alike(plan, flat, sample)
 
     def bytes_of(self, samples: int) -> int:
         """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, their labels
         and weights, and one batch on its way through the network."""
         vectors = (7 if self.plan.optimizer == "adam" else 6) * 4 * rounded(self.plan.layout.nP)
+        if any(defines(part, "after_step") for part in self.plan.method.at_client):
+            vectors *= 2  # a second model
         steps = self.plan.epochs * -(-samples // self.plan.batch)
         along = 20 + 4 * min(self.plan.classes, FEW_CLASSES)  # of one row of a batch
-        return vectors + 4 * samples * self.sample + along * steps * self.rows + 3 * 4 * self.rows * self.sample
+        return vectors + 4 * samples * self.sample + along * steps * self.rows + 3 * 4 * self.rows * self.passing

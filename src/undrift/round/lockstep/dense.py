@@ -15,6 +15,7 @@ from undrift.round.lockstep.network import chain
 from undrift.round.lockstep.norm import Norm, norm_of, through_norm
 
 Grads = list[torch.Tensor]
+THROUGH_RELU = torch.ops.aten.threshold_backward.default
 
 
 class LinearStep:
@@ -40,7 +41,7 @@ class ReLUStep:
         return self.out
 
     def backward(self, leaves: Leaves, g: torch.Tensor, grads: Grads, filled_up: bool) -> torch.Tensor:
-        return torch.ops.aten.threshold_backward(g, self.out, 0)  # type: ignore[no-any-return]
+        return THROUGH_RELU(g, self.out, 0)  # type: ignore[no-any-return]
 
 
 class NormStep:

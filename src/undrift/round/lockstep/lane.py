@@ -8,7 +8,8 @@ import torch
 
 from undrift.contract.context import Batch
 from undrift.contract.job import TrainingStats
-from undrift.core.streams import torch_stream
+from undrift.core.determinism import drawing_from
+from undrift.core.streams import key, torch_stream
 from undrift.core.vector import Integers
 from undrift.round.orders import Reply
 from undrift.round.second_gradient import bound
@@ -36,7 +37,10 @@ class Lane:
         self.logits_hooks, self.sample_weights, self.loss_terms, self.gradient_hooks, self.after_clips = (
             bound(parts, hook) for hook in ("logits", "sample_weights", "loss", "gradient", "after_clip")
         )
-        self.update_masks = bound(parts, "update_mask")
+        self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
+        if self.after_steps:
+            draws = torch.Generator().manual_seed(key(plan.seed, "also", order.round, order.client))
+            self.after_step_draws = draws.get_state()
         self.mean_weight = 1.0  # of the last batch's samples
         self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
         self.mask: torch.Tensor | None = None
@@ -77,6 +81,12 @@ class Lane:
             for hook, job, _ in self.update_masks:
                 self.mask = hook(job, self.epochs[step])
 
+    def after_step(self) -> None:
+        """What else a part does with the batch, on random draws of its own."""
+        for hook, job, scratch in self.after_steps:
+            with drawing_from(self.after_step_draws):
+                hook(self.batch, job, scratch)
+
     def integers(self) -> Integers:
         """BatchNorm's counts of batches."""
         return {name: count + self.steps for name, count in self.work.integers.items()}
@@ -91,4 +101,5 @@ class Lane:
         """Whether a hook looks at every batch."""
         return bool(
             self.logits_hooks or self.sample_weights or self.loss_terms or self.gradient_hooks or self.after_clips
-        )
+            or self.after_steps
+        )  # fmt: skip

@@ -11,6 +11,10 @@ from undrift.core.vector import Flat, Layout
 Leaves = Sequence[torch.Tensor]  # each [clients, …]
 
 
+class Unstackable(Exception):
+    """Why a network cannot be stacked, as a sentence about one of its modules."""
+
+
 def places_of(flat: Flat) -> dict[int, int]:
     """Where a parameter or a buffer is among the leaves, by its id."""
     buffers = dict(flat.module.named_buffers())

@@ -15,7 +15,6 @@ import math
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 ALIGN = 32  # elements: 128 bytes, two registers of the widest vectors there are
 
@@ -41,7 +40,7 @@ def weight_gradient(g: torch.Tensor, x: torch.Tensor, samples: int | None, whole
     gradient are added until every client's product is aligned like the others; `whole` leaves them there."""
     out, more = g.size(1), filled_up(g.size(1), x.size(1)) - g.size(1)
     if more:
-        g = F.pad(g, (0, 0, 0, more))
+        g = torch.constant_pad_nd(g, (0, 0, 0, more))
     if samples is not None and samples < g.size(2):
         g, x = g[:, :, :samples], x[:, :, :samples]
     found = torch.bmm(g, x.transpose(1, 2))

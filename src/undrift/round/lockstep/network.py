@@ -1,7 +1,7 @@
 """A network for a stack of clients: parameters [clients, …], samples [clients, rows, …], logits [clients, rows, classes].
 
-A chain of known layers runs as batched products. Any other module made of such layers runs through `torch.func.vmap`.
-linear.py says how a linear layer rounds alike for every client.
+A chain of known layers runs as batched products, any other network through `torch.func.vmap` (mapped.py). linear.py says
+how a linear layer rounds alike for every client.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from undrift.core.vector import Flat
-from undrift.core.words import in_short
-from undrift.round.lockstep.leaves import Leaves, leaves_of, places_of
-from undrift.round.lockstep.linear import ALIGN, StackedLinear, rounded
+from undrift.round.lockstep.leaves import Leaves, Unstackable, places_of
+from undrift.round.lockstep.linear import ALIGN, StackedLinear
+from undrift.round.lockstep.mapped import Mapped
 from undrift.round.lockstep.norm import Norm, StackedNorm, norm_of
 
-PLACES = 5  # of a stack, at which a network is tried out
 Share = torch.Tensor | None  # the samples' weights in a batch's mean, while training
 Layer = Callable[[Leaves, torch.Tensor, Share], torch.Tensor]
 
@@ -28,10 +27,6 @@ ELEMENTWISE = (
     nn.Softsign, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Identity, nn.Tanhshrink, nn.LogSigmoid,
 )  # fmt: skip
 KNOWN = (nn.Linear, nn.Flatten, nn.Embedding, nn.LayerNorm, nn.GroupNorm, *ELEMENTWISE)
-
-
-class Unstackable(Exception):
-    """Why a network cannot be stacked, as a sentence about one of its modules."""
 
 
 class Products:
@@ -56,31 +51,6 @@ class Products:
         return x
 
 
-class Mapped:
-    """Any module made of known layers, through `vmap`."""
-
-    kind = "vmap"
-    features: torch.Tensor | None = None
-
-    def __init__(self, flat: Flat) -> None:
-        for name, module in flat.module.named_modules():
-            if not any(True for _ in module.children()):
-                refuse_leaf(name, module)
-        self.names = [entry.name for entry in flat.layout.entries if entry.kind == "parameter"]
-        self.head_places = head_places(flat)
-        module = flat.module
-
-        def forward(parameters: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-            out = torch.func.functional_call(module, parameters, (x,))
-            return out if isinstance(out, torch.Tensor) else out.logits
-
-        self.mapped = torch.func.vmap(forward)
-
-    def __call__(self, leaves: Leaves, x: torch.Tensor, share: Share = None) -> torch.Tensor:
-        found: torch.Tensor = self.mapped(dict(zip(self.names, leaves, strict=True)), x)
-        return found
-
-
 Stacked = Products | Mapped
 
 
@@ -99,22 +69,32 @@ def refuse_hooks(name: str, module: nn.Module) -> None:
         raise Unstackable(f"the module {name or type(module).__name__} has hooks")
 
 
+def label(name: str, module: nn.Module) -> str:
+    return f"{type(module).__name__}{f' ({name})' if name else ''}"
+
+
 def refuse_leaf(name: str, module: nn.Module) -> None:
-    """Only layers whose stacked form is known to round alike for every client."""
-    label = f"{type(module).__name__}{f' ({name})' if name else ''}"
+    """No stack has layers whose random numbers, statistics or side effects belong to one client."""
     refuse_hooks(name, module)
-    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0:
-        return
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        raise Unstackable(f"the module {label} draws random numbers, which belong to one client")
+    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        raise Unstackable(f"the module {label(name, module)} draws random numbers, which belong to one client")
     if isinstance(module, nn.modules.batchnorm._NormBase):
-        raise Unstackable(f"the module {label} keeps statistics of one client")
+        raise Unstackable(f"the module {label(name, module)} keeps statistics of one client")
+    if isinstance(module, nn.Embedding) and (module.max_norm or module.sparse):
+        raise Unstackable(f"the module {label(name, module)} has a largest norm or sparse gradients")
+
+
+def unknown_leaf(name: str, module: nn.Module) -> str:
+    """Why a layer is not known to round alike for every client; empty where it is."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return ""
     if type(module) not in KNOWN:
-        raise Unstackable(f"the module {label} has no stacked form")
+        return f"the module {label(name, module)} has no stacked form"
     if isinstance(module, nn.Linear) and 1 in (module.in_features, module.out_features):
-        raise Unstackable(f"the module {label} has one input or output, and rounds by the number of clients")
-    if isinstance(module, nn.Embedding) and (module.padding_idx is not None or module.max_norm or module.sparse):
-        raise Unstackable(f"the module {label} has a padding index, a largest norm or sparse gradients")
+        return f"the module {label(name, module)} has one input or output, and rounds by the number of clients"
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        return f"the module {label(name, module)} has a padding index"
+    return ""
 
 
 def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples: int | None) -> Layer:
@@ -123,6 +103,8 @@ def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples:
         refuse_hooks(name, module)
         return batch_norm(norm)
     refuse_leaf(name, module)
+    if reason := unknown_leaf(name, module):
+        raise Unstackable(reason)
     weight, bias = (places.get(id(getattr(module, key, None))) for key in ("weight", "bias"))
     if isinstance(module, nn.Linear):
         return linear(weight, bias, samples)
@@ -202,58 +184,6 @@ def head_places(flat: Flat) -> tuple[int, int | None] | None:
     places = {id(parameter): place for place, parameter in enumerate(flat.parameters)}
     weight, bias = (places.get(id(getattr(module, key, None))) for key in ("weight", "bias"))
     return None if weight is None or not isinstance(module, nn.Linear) else (weight, bias)
-
-
-def stacked_network(flat: Flat, sample: torch.Tensor, samples: int | None = None) -> Stacked:
-    """The network for stacks of batches of so many samples, tried out; `Unstackable` where there is none."""
-    if not all(parameter.requires_grad for parameter in flat.module.parameters()):
-        raise Unstackable("the model has frozen parameters")
-    found: Stacked
-    try:
-        found = Products(flat, samples)
-    except Unstackable:
-        if type(flat.module) is nn.Sequential or not any(True for _ in flat.module.children()):
-            raise
-        found = Mapped(flat)
-    norms = sum(type(module) is nn.BatchNorm1d for module in flat.module.modules())
-    if sum(1 for _ in flat.module.buffers()) != 3 * norms:  # a mean, a variance and a count of batches for each
-        raise Unstackable("the model has buffers, which belong to one client")
-    tried(found, flat, sample)
-    return found
-
-
-def tried(network: Stacked, flat: Flat, sample: torch.Tensor) -> None:
-    """Refuse a stacked network that does not give what the module gives, or gives other bits at another place."""
-    name, rows = type(flat.module).__name__, aligned_rows(flat, sample, len(sample))
-    x = sample.repeat(-(-rows // len(sample)), *[1] * (sample.dim() - 1))[:rows]
-    stack = torch.zeros(PLACES, rounded(flat.layout.nP), device=flat.device)
-    stack[:, : flat.layout.nP] = flat.P
-    statistics = flat.vector[flat.layout.nP :].repeat(PLACES, 1)
-    leaves = leaves_of(flat.layout, stack, statistics)
-    draws, kept = torch.Generator().manual_seed(0), flat.kept()
-    was = flat.module.training
-    flat.module.train()
-    try:
-        share = torch.full((PLACES, rows), 1 / rows, device=flat.device)
-        logits = network(leaves, x.expand(PLACES, *x.shape).contiguous(), share)
-        wanted = flat(x)
-        weights = torch.randn(wanted.shape, generator=draws).to(flat.device)
-        grads = torch.autograd.grad((logits * weights).sum(), leaves[: len(flat.parameters)], allow_unused=True)
-    except Exception as error:
-        raise Unstackable(f"the model {name} cannot be stacked: {in_short(error)}") from error
-    finally:
-        flat.load(*kept)
-        flat.module.train(was)
-    if logits.dim() != 3 or not torch.allclose(logits[0], wanted, rtol=1e-3, atol=1e-4):
-        raise Unstackable(f"the model {name} gives other logits when it is stacked")
-    same = all(
-        torch.equal(one[0], one[at])
-        for one in (logits, statistics, *grads)
-        if one is not None
-        for at in range(1, PLACES)
-    )
-    if not same:
-        raise Unstackable(f"the model {name} rounds differently at another place of a stack")
 
 
 def widths(flat: Flat, sample: torch.Tensor) -> list[int]:

@@ -165,7 +165,7 @@ def opened(
     reply = work.opened()
     if reply.failure is not None:
         return reply
-    if single(work):
+    if not work.data.in_stack:
         work.before_training()
         return work.train_alone(reply)
     if not work.parts:
@@ -189,16 +189,9 @@ def prepared(work: ClientRound, reply: Reply, lanes: dict[int, Lane], place: int
 
 def alone(work: ClientRound, reply: Reply) -> Reply:
     """A stack of one."""
-    if single(work):
-        return work.train_alone(reply)
     lane, began = Lane(work, reply), time.perf_counter()
     train([lane])
     return finished(lane, time.perf_counter() - began)
-
-
-def single(work: ClientRound) -> bool:
-    """Whether BatchNorm has nothing to learn from. Its statistics then stay as they are, which no stack can do."""
-    return work.plan.layout.batchnorm_needs_two and len(work.data.y) == 1
 
 
 def train(lanes: list[Lane]) -> None:

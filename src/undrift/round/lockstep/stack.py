@@ -17,6 +17,7 @@ from undrift.round.lockstep.dense import Dense, logits_gradient, losses, through
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.network import Stacked
 from undrift.round.lockstep.plain import plain_steps
+from undrift.round.lockstep.second import second_models
 from undrift.round.lockstep.vectors import Rates, Vectors
 from undrift.round.runtime import Runtime
 from undrift.round.second_gradient import Bound
@@ -36,13 +37,14 @@ class Stack:
         self.raw_gradient, self.masked = runtime.wants("gradient"), bool(first.update_masks)
         graph = first.logits_hooks or first.loss_terms or self.features
         self.dense = None if graph or runtime.lockstep is None else runtime.lockstep.dense
-        self.looks_at_gradient = bool(first.gradient_hooks or first.after_clips or self.raw_gradient)
+        self.looks_at_batch = bool(first.gradient_hooks or first.after_clips or first.after_steps or self.raw_gradient)
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
         self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
         whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
         self.keeps_momentum = self.plan.persist_momentum and self.plan.optimizer == "sgd" and self.plan.momentum > 0
         self.vectors = Vectors(self.plan, len(self.all), self.device, whole)
         self.load()
+        self.second = second_models(runtime, [lane.data.second_models for lane in self.all])
         self.batches = Batches(runtime, rows, self.all)
         if self.dense is not None and not self.hooked and self.plan.classes <= FEW_CLASSES:
             self.batches.choose(self.plan.classes)
@@ -134,9 +136,13 @@ class Stack:
             return
         with torch.no_grad():
             self.update(usable)
+        for models in self.second:
+            models.begin(x, y, self.share)
         for lane, count, value, good in zip(lanes, self.samples, raw, usable):
             if good:
                 lane.stats.add(count, value, lane.mean_weight, lane.proximal)
+                if lane.after_steps:
+                    lane.after_step()
 
     def dense_step(self, dense: Dense, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients without autograd, for methods whose hooks need no graph."""
@@ -152,7 +158,7 @@ class Stack:
                 values = (per_sample * weights).sum(1).tolist()
                 for lane, mean in zip(lanes, weights.sum(1).tolist()):
                     lane.mean_weight = mean
-            if stacked is None or self.looks_at_gradient:
+            if stacked is None or self.looks_at_batch:
                 hooks.batches(self, step, lanes, x, y, logits)
                 for place, lane in enumerate(lanes):
                     assert lane.batch is not None

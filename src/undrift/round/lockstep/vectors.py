@@ -39,6 +39,8 @@ class Vectors:
         self.F = torch.zeros(clients, plan.layout.n - plan.layout.nP, device=device)  # BatchNorm's statistics
         # How many clients took the last step, and their P, V and S.
         self.front, self.moving = 0, list[list[torch.Tensor]]()
+        # How many clients gave the last gradients, and where theirs lie: without and with what a row is filled up with.
+        self.placed = (0, list[tuple[torch.Tensor, torch.Tensor]]())
 
     @property
     def stacks(self) -> list[torch.Tensor]:
@@ -70,11 +72,15 @@ class Vectors:
 
     def trained(self) -> torch.Tensor:
         """[clients, n]: the models."""
-        return torch.cat([self.rows(self.P), self.F], 1)
+        return torch.cat([*self.cut(self.P), self.F], 1)
 
     def rows(self, of: Sequence[torch.Tensor]) -> torch.Tensor:
         """[clients, nP] of P or V."""
-        return torch.cat([one[:, :size] for one, size in zip(of, self.sizes)], 1)
+        return torch.cat(self.cut(of), 1)
+
+    def cut(self, of: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Without what fills up the registers."""
+        return [one[:, :size] for one, size in zip(of, self.sizes)]
 
     def leaves(self, count: int, autograd: bool) -> list[torch.Tensor]:
         """The parameters of the first `count` clients, as views of P; for autograd as leaves of its graph."""
@@ -90,16 +96,18 @@ class Vectors:
     def take(self, grads: Sequence[torch.Tensor]) -> None:
         """The gradients of the first clients, one tensor per parameter."""
         count = grads[0].size(0)
-        rows = [grad.reshape(count, -1) for grad in grads]
+        rows = [grad if grad.dim() == 2 else grad.reshape(count, -1) for grad in grads]
         if self.whole:
             torch.cat(rows, dim=1, out=self.G[0][:count, : self.sizes[0]])
             self.now = [self.G[0][:count]]
             return
         self.now = rows
-        for number, (row, one) in enumerate(zip(rows, self.G)):
-            if (size := row.size(1)) < one.size(1):
-                one[:count, :size] = row
-                self.now[number] = one[:count]
+        if count != self.placed[0]:
+            self.placed = (count, [(one[:count, :size], one[:count]) for one, size in zip(self.G, self.sizes)])
+        for number, (row, one, (place, filled)) in enumerate(zip(rows, self.G, self.placed[1])):
+            if row.size(1) < one.size(1):
+                place.copy_(row)
+                self.now[number] = filled
 
     def step(self, rates: Rates) -> None:
         """SGD or Adam. Rows are whole registers, so the kernel rounds alike for one row and for all."""
@@ -116,6 +124,12 @@ class Vectors:
             else:
                 rows = [[one[place] for one in stack for place in places] for stack in stacks]
                 self.move(lr, rows, [self.taken[place, 0] for _ in self.now for place in places])
+
+    def step_row(self, place: int, lr: float) -> None:
+        """SGD or Adam of one client, along its row of G; of stacks that are `whole`."""
+        self.taken[place] += 1
+        rows = [[one[place] for one in stack] for stack in (self.P, self.G, self.V, self.S)]
+        self.move(lr, rows, [self.taken[place, 0]])
 
     def move(self, lr: float, stacks: Sequence[list[torch.Tensor]], taken: list[torch.Tensor]) -> None:
         """PyTorch's own kernels: one pass over memory for a whole stack."""

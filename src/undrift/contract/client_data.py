@@ -1,0 +1,160 @@
+"""A client's samples in one round, and the passes of models over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from undrift.contract.context import Plan
+from undrift.core import samples
+from undrift.core.vector import Flat, Integers
+
+if TYPE_CHECKING:
+    from undrift.contract.networks import StackedModel
+
+Pass = tuple[torch.Tensor, torch.Tensor | None]  # logits, and features where they are wanted
+CHUNK = 1000  # samples per evaluation pass: a constant, because it changes bits
+
+
+class ClientRuntime(Protocol):
+    """What a client's round needs of the machine it runs on (`round/runtime.py` has it)."""
+
+    plan: Plan
+    initial: torch.Tensor  # Θ⁰
+
+    @property
+    def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
+    def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
+    def train(self, client: int) -> tuple[Any, Any]: ...
+    def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None: ...
+    def own_test(self, client: int) -> tuple[Any, Any]: ...
+    def network_input(self, x: Any) -> Any: ...
+    def spare(self, number: int) -> Flat: ...
+    def stacked_passes(
+        self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False
+    ) -> list[Pass] | None: ...
+    def wants(self, need: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One un-augmented eval pass over the client's training data."""
+
+    logits: torch.Tensor
+    loss: torch.Tensor  # per sample
+    features: torch.Tensor | None  # where a part needs "features"
+
+
+class ClientData:
+    """A client's samples in one round, the passes over them, and what was counted and noted."""
+
+    def __init__(self, runtime: ClientRuntime, round: int, client: int, integers: Integers) -> None:
+        self.runtime, self.round, self.client, self.integers = runtime, round, client, integers
+        self.plan: Plan = runtime.plan
+        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None  # (samples of all clients, this client's rows)
+        self._x: Any = None
+        if (found := runtime.train_rows(client)) is not None:
+            self.kept, self.y = found[:2], found[2]
+        else:
+            self._x, self.y = runtime.train(client)
+        self.held: tuple[Any, Any] | None = None  # samples that are held out, and their targets
+        self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
+        self.samples_scored = 0  # samples that passed through a network to be scored
+        self.samples_trained = 0  # samples trained on, those of twins included
+        self.scoring = 0.0  # seconds that scoring took
+        self.ahead: dict[str, Pass] = {}  # passes made before they are asked for
+        self.lockstep = False  # whether the client may train in a stack
+        self.second_models: list[StackedModel] = []  # what the stack trains beside the client's model
+        self._scored: dict[str, Scored] = {}
+        self._used = 0
+
+    @property
+    def x(self) -> Any:
+        """The client's samples. They are copied when somebody looks at them: a stack reads its batches in place."""
+        if self._x is None:
+            assert self.kept is not None
+            self._x = self.kept[0][self.kept[1]]
+        return self._x
+
+    def hold_out(self, positions: torch.Tensor) -> None:
+        if not len(positions):
+            return
+        keep = torch.ones(len(self.y), dtype=torch.bool)
+        keep[positions] = False
+        self.held = self.x[~keep], self.y[~keep]
+        self._x, self.y, self.kept = self.x[keep], self.y[keep], None
+
+    def rows(self, on: str) -> tuple[Any, Any]:
+        """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""
+        if on == "test":
+            return self.runtime.own_test(self.client)
+        if on == "train":
+            return self.x, self.y
+        return (self.x[:0], self.y[:0]) if self.held is None else self.held
+
+    def passes(self, vectors: Sequence[torch.Tensor], x: Any, features: bool = False) -> list[Pass]:
+        """(logits, features) of every vector on the same samples, in eval mode."""
+        began = time.perf_counter()
+        self.samples_scored += len(vectors) * len(x)
+        found = self.runtime.stacked_passes([(vector, x) for vector in vectors], features)
+        if found is None:
+            found = [eval_pass(self.runtime, vector, self.integers, x, features) for vector in vectors]
+        self.scoring += time.perf_counter() - began
+        return found
+
+    def scored(self, role: str, vector: torch.Tensor) -> Scored:
+        if role not in self._scored:
+            if (ready := self.ahead.pop(role, None)) is not None:
+                self.samples_scored += len(self.y)
+            logits, features = ready or self.passes([vector], self.x, self.runtime.wants("features"))[0]
+            self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
+        return self._scored[role]
+
+    @property
+    def in_stack(self) -> bool:
+        """Whether the client trains in a stack. From one sample BatchNorm has nothing to learn: its statistics then stay as
+        they are, which no stack can do."""
+        return self.lockstep and not (self.plan.layout.batchnorm_needs_two and len(self.y) == 1)
+
+    @property
+    def borrows(self) -> bool:
+        """Whether a part holds a network of the worker's, which the worker's next client may need."""
+        return self._used > 0
+
+    def network(self, vector: torch.Tensor) -> Flat:
+        """A network of the client's own for this round, beside the one that trains."""
+        self._used += 1
+        other = self.runtime.spare(self._used)
+        other.load(vector, self.integers)
+        return other
+
+
+def eval_pass(
+    runtime: ClientRuntime, vector: torch.Tensor, integers: Integers, x: Any, features: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A pass of one model through the spare network."""
+    spare = runtime.spare(0)
+    spare.load(vector, integers)
+    if features:
+        spare.watch()
+    return eval_logits(spare, x, runtime.network_input, features)
+
+
+def eval_logits(
+    flat: Flat, x: Any, network_input: Callable[[Any], Any], features: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Logits (and features) in eval mode, in chunks of constant size."""
+    flat.module.eval()
+    outputs, inputs_of_head = list[torch.Tensor](), list[torch.Tensor]()
+    with torch.no_grad():
+        for at in range(0, len(x), CHUNK):
+            outputs.append(flat(network_input(x[at : at + CHUNK])))
+            if features and flat.features is not None:
+                inputs_of_head.append(flat.features)
+    if not outputs:
+        return torch.zeros(0, 1), None
+    return samples.stacked_outputs(outputs), torch.cat(inputs_of_head) if inputs_of_head else None
