@@ -1,12 +1,14 @@
 """The minutes of the quick presets in two checkouts, in turns: NEW's seconds over OLD's.
 
-    python benchmarks/quick_presets.py OLD NEW [--rounds 15] [--preset NAME]…    # measures, keeps, renders
+    python benchmarks/quick_presets.py OLD NEW [--rounds N] [--preset NAME]…    # measures, keeps, renders
+    python benchmarks/quick_presets.py --more NEW            # adds the presets that are not kept yet, of NEW alone
     python benchmarks/quick_presets.py --render              # writes the table again from the kept results
 
 Every preset that OLD has is run at quick scale with its own seeds, by `undrift paper run` in a process of each checkout's
 `src`: first OLD, in the next preset NEW. NEW runs only the rows and columns that OLD has. The time is the whole command, with
 imports, data, report and table. `--rounds` shortens every run (the presets have 30 to 100 rounds), so what is paid once
-weighs more than in a whole preset, in both checkouts. With `--preset` nothing is kept.
+weighs more than in a whole preset, in both checkouts. With `--rounds` or `--preset` nothing is kept. `undrift paper list` shows
+the minutes that are kept.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,19 @@ print(json.dumps(found))
 """
 
 
+OTHERS = """
+import json
+from undrift.papers import papers
+from undrift.papers.scales import scaled
+found = {}
+for preset in map(papers.load, papers.names()):
+    if preset.trains and not preset.runs and preset.quick:
+        quick = scaled(preset, "quick")
+        found[preset.name] = len(quick.rows) * len(quick.columns)
+print(json.dumps(found))
+"""
+
+
 def python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A process that imports this checkout, in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
@@ -57,9 +72,13 @@ def presets(checkout: Path, names: list[str]) -> dict[str, list[list[str]]]:
     return json.loads(done.stdout)
 
 
-def seconds(checkout: Path, preset: str, rounds: int, rows: list[str], columns: list[str]) -> float:
+def seconds(
+    checkout: Path, preset: str, rounds: int | None, rows: Sequence[str] = (), columns: Sequence[str] = ()
+) -> float:
+    """Of the whole command. Without rows and columns all that the preset has."""
     only = [part for row in rows for part in ("--row", row)] + [part for one in columns for part in ("--column", one)]
-    command = ["paper", "run", preset, "--scale", "quick", "--rounds", str(rounds), "--quiet", *only]
+    shorter = [] if rounds is None else ["--rounds", str(rounds)]
+    command = ["paper", "run", preset, "--scale", "quick", "--quiet", *shorter, *only]
     began = time.monotonic()
     done = python(checkout, "-c", "from undrift.cli import main; main()", *command)
     if done.returncode:
@@ -94,22 +113,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, nargs="?")
     parser.add_argument("new", type=Path, nargs="?")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--preset", action="append", default=[])
+    parser.add_argument("--more", type=Path, metavar="NEW", help="add the presets that are not kept yet, of NEW alone")
     parser.add_argument("--render", action="store_true", help="write the table from the kept results")
     given = parser.parse_args()
+    if given.more:
+        add_more(given.more)
+        return
     if given.render:
         render(json.loads(RESULTS.read_text()))
         return
     if given.old is None or given.new is None:
         parser.error("give two checkouts: OLD NEW")
     kept = measured(given.old, given.new, given.rounds, given.preset)
-    if not given.preset:
+    if not given.preset and given.rounds is None:
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
         render(kept)
 
 
-def measured(before: Path, after: Path, rounds: int, only: list[str]) -> dict[str, Any]:
+def measured(before: Path, after: Path, rounds: int | None, only: list[str]) -> dict[str, Any]:
     """Both checkouts, preset by preset, the first one by turns."""
     load = f"{os.getloadavg()[0]:.0f}"
     old = presets(before, only)
@@ -124,13 +147,28 @@ def measured(before: Path, after: Path, rounds: int, only: list[str]) -> dict[st
         turns = [("old", before), ("new", after)]
         for key, checkout in turns if number % 2 == 0 else reversed(turns):
             took[key] = round(seconds(checkout, name, rounds, rows, columns), 2)
-        found.append({"preset": name, "old": took["old"], "new": took["new"]})
+        cells = len(rows) * len(columns)
+        found.append({"preset": name, "cells": cells, "old": took["old"], "new": took["new"]})
         print(f"{name}: {took['old']:.1f} s, {took['new']:.1f} s, {took['new'] / took['old']:.2f}", flush=True)
     return {
-        "command": shlex.join(["python", "benchmarks/quick_presets.py", "OLD", "NEW", "--rounds", str(rounds)]),
+        "command": "python benchmarks/quick_presets.py OLD NEW",
         "old": revision(before), "new": revision(after), "machine": machine(), "date": time.strftime("%Y-%m-%d"),
-        "load": load, "presets": found,
+        "load": load, "presets": found, "more": [],
     }  # fmt: skip
+
+
+def add_more(checkout: Path) -> None:
+    """Measure the presets that are not kept with all their cells, in this checkout alone. Kept one by one: it can be stopped."""
+    kept = json.loads(RESULTS.read_text())
+    done = python(checkout, "-c", OTHERS)
+    if done.returncode:
+        sys.exit(f"the presets of {checkout} cannot be read: {done.stderr.strip()}")
+    for name, cells in json.loads(done.stdout).items():
+        if not any((one["preset"], one["cells"]) == (name, cells) for one in (*kept["presets"], *kept["more"])):
+            took = round(seconds(checkout, name, None), 2)
+            kept["more"].append({"preset": name, "cells": cells, "new": took, "checkout": revision(checkout)})
+            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"{name}: {took:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

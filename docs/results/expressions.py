@@ -54,11 +54,15 @@ class Namespace:
             return self.sentences.of_lines(file, key, "accuracy", 100.0)
         return self.sentences.of_preset(file)
 
-    def seconds_of_rounds(self) -> dict[str, Any]:
+    def minutes(self) -> dict[str, Any]:
         """What `undrift paper list` knows of the time that presets take."""
-        from undrift.papers.minutes import seconds_of_rounds
+        from undrift.papers.minutes import seconds_of_commands, seconds_of_rounds
 
-        return seconds_of_rounds(line for name in presets(self.folder) for line in self.lines(name))
+        measured = json.loads((ROOT / "benchmarks" / "quick_presets.json").read_text())
+        return {
+            "commands": seconds_of_commands([*measured["presets"], *measured["more"]]),
+            "rounds": seconds_of_rounds(line for name in presets(self.folder) for line in self.lines(name)),
+        }
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         return self.sentences.read_lines(self.folder / f"{name}.jsonl")

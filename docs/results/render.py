@@ -78,7 +78,7 @@ def rendered(folder: Path = RESULTS) -> dict[Path, str]:
     }
     shipped = json.dumps(findings, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     pages[ROOT / "src" / "undrift" / "methods" / "findings.json"] = shipped
-    pages[ROOT / "src" / "undrift" / "papers" / "minutes.json"] = json.dumps(space.seconds_of_rounds(), indent=1) + "\n"
+    pages[ROOT / "src" / "undrift" / "papers" / "minutes.json"] = json.dumps(space.minutes(), indent=1) + "\n"
     return pages
 
 

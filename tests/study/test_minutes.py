@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from undrift.cli.app import app
 from undrift.papers import papers
-from undrift.papers.minutes import minutes, seconds_of_rounds
+from undrift.papers.minutes import Minutes, minutes, seconds_of_commands, seconds_of_rounds
 from undrift.papers.scales import scaled
 
 NAME = "flood/table4"  # at quick scale two columns, two seeds
@@ -29,7 +29,7 @@ def test_minutes_are_rows_times_seeds_times_rounds_on_two_cores() -> None:
     preset = papers.load(NAME)
     asked = scaled(preset, "quick")
     first, second = (column.name for column in asked.columns)
-    found = minutes(preset, "quick", {NAME: {"quick": {first: 0.2, second: 0.4}}})
+    found = minutes(preset, "quick", {"rounds": {NAME: {"quick": {first: 0.2, second: 0.4}}}})
     assert found is not None
     assert found.measured
     by_hand = (0.2 + 0.4) * len(asked.rows) * len(asked.seeds) * asked.options["rounds"] / 60 / 2
@@ -38,7 +38,7 @@ def test_minutes_are_rows_times_seeds_times_rounds_on_two_cores() -> None:
 
 def test_a_column_without_kept_runs_makes_it_an_estimate() -> None:
     preset = papers.load(NAME)
-    found = minutes(preset, "quick", {NAME: {"quick": {"Path 2": 0.2}}})
+    found = minutes(preset, "quick", {"rounds": {NAME: {"quick": {"Path 2": 0.2}}}})
     assert found is not None
     assert (found.minutes, found.measured) == (preset.minutes("quick"), False)
 
@@ -47,9 +47,22 @@ def test_presets_that_share_runs_share_what_was_measured() -> None:
     preset = papers.load("bound/figure2")
     assert preset.runs == "bound/figure3"
     known = {"bound/figure3": {"quick": {column.name: 1.0 for column in preset.columns}}}
-    found = minutes(preset, "quick", known)
+    found = minutes(preset, "quick", {"rounds": known})
     assert found is not None
     assert found.measured
+    assert minutes(preset, "quick", {"rounds": known, "commands": {"bound/figure3": 90.0}}) == Minutes(1.5, True)
+
+
+def test_a_command_counts_that_was_measured_with_all_its_cells() -> None:
+    asked = scaled(papers.load(NAME), "quick")
+    cells = len(asked.rows) * len(asked.columns)
+    found = [{"preset": NAME, "cells": cells, "new": 30.0}, {"preset": "flood/table5", "cells": 1, "new": 2.0}]
+    assert seconds_of_commands(found) == {NAME: 30.0}
+    known = {"commands": {NAME: 30.0}, "rounds": {NAME: {"quick": {column.name: 9.0 for column in asked.columns}}}}
+    assert minutes(papers.load(NAME), "quick", known) == Minutes(0.5, True)
+    estimate = minutes(papers.load(NAME), "mid", known)
+    assert estimate is not None
+    assert not estimate.measured
 
 
 def test_the_list_marks_estimates() -> None:
