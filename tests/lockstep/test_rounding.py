@@ -60,13 +60,14 @@ def test_bits_do_not_depend_on_place_or_company(seed):
             with torch.no_grad():
                 begun = statistics[some].clone()
                 own = leaves_of(flat.layout, mine, begun)
-                again = dense.forward(own, x[some].clone(), weights)
+                layers = dense.at(own)
+                again = layers.forward(x[some].clone(), weights)
                 assert torch.equal(begun, moved)
                 found, per_sample = losses(again, labels)
                 assert torch.equal(again.transpose(1, 2), logits)
                 assert torch.equal(per_sample, loss)
                 g = logits_gradient(found, labels, weights)
-                assert all(torch.equal(*two) for two in zip(dense.backward(own, g), grads))
+                assert all(torch.equal(*two) for two in zip(layers.backward(g), grads))
         return [logits.detach(), loss.detach(), moved, *grads]
 
     with one_thread():

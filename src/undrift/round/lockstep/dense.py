@@ -3,6 +3,7 @@ its bookkeeping, which for small networks costs as much as the products."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,97 +16,137 @@ from undrift.round.lockstep.network import chain
 from undrift.round.lockstep.norm import Norm, norm_of, through_norm
 
 Grads = list[torch.Tensor]
+Places = Sequence[torch.Tensor]  # where the gradients go, one tensor per parameter
 THROUGH_RELU = torch.ops.aten.threshold_backward.default
 
 
-class LinearStep:
-    """A linear layer. `samples`: the rows of a batch that count, where fewer than all do."""
+class Linear:
+    """A linear layer: where its parameters are among the leaves. `samples`: the rows of a batch that count, where fewer than
+    all do."""
 
     def __init__(self, weight: int, bias: int | None, samples: int | None, first: bool) -> None:
         self.weight, self.bias, self.samples, self.first = weight, bias, samples, first
 
-    def forward(self, leaves: Leaves, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    def at(self, leaves: Leaves, into: Places | None) -> LinearAt:
+        return LinearAt(self, leaves, into)
+
+
+class LinearAt:
+    """The layer with the parameters of some clients."""
+
+    def __init__(self, layer: Linear, leaves: Leaves, into: Places | None) -> None:
+        self.layer, self.W = layer, leaves[layer.weight]
+        self.across = self.W.transpose(1, 2)
+        self.b = None if layer.bias is None else leaves[layer.bias].unsqueeze(2)
+        self.along_W = None if into is None else into[layer.weight]
+        self.along_b = None if into is None or layer.bias is None else into[layer.bias]
+
+    def forward(self, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         self.x = h
-        return outputs(h, leaves[self.weight], None if self.bias is None else leaves[self.bias])
+        return outputs(h, self.W, self.b)
 
-    def backward(self, leaves: Leaves, g: torch.Tensor, grads: Grads, filled_up: bool) -> torch.Tensor:
-        grads[self.weight] = weight_gradient(g, self.x, self.samples, filled_up)
-        if self.bias is not None:
-            grads[self.bias] = g.sum(2)
-        return g if self.first else torch.bmm(leaves[self.weight].transpose(1, 2), g)
+    def backward(self, g: torch.Tensor, grads: Grads) -> torch.Tensor:
+        layer = self.layer
+        grads[layer.weight] = weight_gradient(g, self.x, layer.samples, out=self.along_W)
+        if layer.bias is not None:
+            grads[layer.bias] = torch.sum(g, 2) if self.along_b is None else torch.sum(g, 2, out=self.along_b)
+        return g if layer.first else torch.bmm(self.across, g)
 
 
-class ReLUStep:
-    def forward(self, leaves: Leaves, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+class ReLU:
+    def at(self, leaves: Leaves, into: Places | None) -> ReLUAt:
+        return ReLUAt()
+
+
+class ReLUAt:
+    def forward(self, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         self.out = torch.relu(h)
         return self.out
 
-    def backward(self, leaves: Leaves, g: torch.Tensor, grads: Grads, filled_up: bool) -> torch.Tensor:
+    def backward(self, g: torch.Tensor, grads: Grads) -> torch.Tensor:
         return THROUGH_RELU(g, self.out, 0)  # type: ignore[no-any-return]
 
 
-class NormStep:
+class BatchNorm:
     """BatchNorm by each client's own batch."""
 
     def __init__(self, norm: Norm) -> None:
         self.norm = norm
 
-    def forward(self, leaves: Leaves, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-        out, self.normal, self.scale = self.norm.trained(leaves, h, share)
+    def at(self, leaves: Leaves, into: Places | None) -> BatchNormAt:
+        return BatchNormAt(self.norm, leaves, into)
+
+
+class BatchNormAt:
+    def __init__(self, norm: Norm, leaves: Leaves, into: Places | None) -> None:
+        self.norm, self.leaves, self.into = norm, leaves, into
+        self.weight = None if norm.weight is None else leaves[norm.weight]
+
+    def forward(self, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        out, self.normal, self.scale = self.norm.trained(self.leaves, h, share)
         self.share = share
         return out
 
-    def backward(self, leaves: Leaves, g: torch.Tensor, grads: Grads, filled_up: bool) -> torch.Tensor:
-        norm = self.norm
-        weight = None if norm.weight is None else leaves[norm.weight]
-        g, along_weight, along_bias = through_norm(g, self.normal, self.scale, weight, self.share)
-        for place, one in ((norm.weight, along_weight), (norm.bias, along_bias)):
+    def backward(self, g: torch.Tensor, grads: Grads) -> torch.Tensor:
+        g, *found = through_norm(g, self.normal, self.scale, self.weight, self.share)
+        for place, one in zip((self.norm.weight, self.norm.bias), found):
             if place is not None:
-                grads[place] = one
+                grads[place] = one if self.into is None else self.into[place].copy_(one)
         return g
 
 
-Step = LinearStep | ReLUStep | NormStep
+Layer = Linear | ReLU | BatchNorm
 
 
 class Dense:
-    """forward, then backward, of one stack of batches. Tensors are [clients, outputs, rows] inside."""
+    """A chain of such layers."""
 
-    def __init__(self, steps: list[Step], parameters: int) -> None:
-        self.steps, self.parameters = steps, parameters
-        first = next(number for number, step in enumerate(steps) if isinstance(step, LinearStep))
-        self.backwards = steps[: first - 1 if first else None : -1]
+    def __init__(self, layers: list[Layer], parameters: int) -> None:
+        self.layers, self.parameters = layers, parameters
 
-    def forward(self, leaves: Leaves, x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    def at(self, leaves: Leaves, into: Places | None = None) -> DenseAt:
+        """The network with the parameters of some clients. `into`: where the gradients go. A weight's place has the outputs
+        that its product is filled up with."""
+        return DenseAt(self, leaves, into)
+
+
+class DenseAt:
+    """forward, then backward, of one stack of batches after the other. Tensors are [clients, outputs, rows] inside."""
+
+    def __init__(self, network: Dense, leaves: Leaves, into: Places | None) -> None:
+        self.parameters, self.layers = network.parameters, [layer.at(leaves, into) for layer in network.layers]
+        first = next(number for number, layer in enumerate(network.layers) if isinstance(layer, Linear))
+        self.backwards = self.layers[: first - 1 if first else None : -1]
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         """Logits [clients, classes, rows] of x [clients, rows, …]."""
-        h = x.flatten(2).transpose(1, 2)
-        for step in self.steps:
-            h = step.forward(leaves, h, share)
+        h = (x if x.dim() == 3 else x.flatten(2)).transpose(1, 2)
+        for layer in self.layers:
+            h = layer.forward(h, share)
         return h
 
-    def backward(self, leaves: Leaves, g: torch.Tensor, filled_up: bool = False) -> Grads:
-        """Every parameter's gradient, from that of the logits. `filled_up`: with the outputs that a product is filled up
-        with, whose gradient is 0."""
+    def backward(self, g: torch.Tensor) -> Grads:
+        """Every parameter's gradient, from that of the logits."""
         grads: list[Any] = [None] * self.parameters
-        for step in self.backwards:
-            g = step.backward(leaves, g, grads, filled_up)
+        for layer in self.backwards:
+            g = layer.backward(g, grads)
         return grads
 
 
 def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
     """The network in this form; None where it has another layer, a parameter twice or an activation of more axes."""
     places = places_of(flat)
-    steps: list[Step] = []
+    layers: list[Layer] = []
     used: list[int | None] = []
     for _, module in chain("", flat.module):
         if type(module) is nn.Linear:
             bias = None if module.bias is None else places[id(module.bias)]
-            steps.append(LinearStep(places[id(module.weight)], bias, samples, first=not used))
+            layers.append(Linear(places[id(module.weight)], bias, samples, first=not used))
             used += [places[id(module.weight)], bias]
         elif type(module) is nn.ReLU:
-            steps.append(ReLUStep())
+            layers.append(ReLU())
         elif type(module) is nn.BatchNorm1d and used and (norm := norm_of(module, places)) is not None:
-            steps.append(NormStep(norm))
+            layers.append(BatchNorm(norm))
             used += [norm.weight, norm.bias]
         elif type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
             if used:
@@ -113,7 +154,7 @@ def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
         elif type(module) is not nn.Identity:
             return None
     known = sorted(place for place in used if place is not None)
-    return Dense(steps, len(known)) if known == list(range(len(flat.parameters))) else None
+    return Dense(layers, len(known)) if known == list(range(len(flat.parameters))) else None
 
 
 def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,8 +25,8 @@ def rounded(count: int) -> int:
 
 
 def outputs(x: torch.Tensor, W: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-    """[c, out, rows] from x [c, in, rows], W [c, out, in] and b [c, out]."""
-    return torch.bmm(W, x) if b is None else torch.baddbmm(b.unsqueeze(2), W, x)
+    """[c, out, rows] from x [c, in, rows], W [c, out, in] and b [c, out, 1]."""
+    return torch.bmm(W, x) if b is None else torch.baddbmm(b, W, x)
 
 
 def filled_up(out: int, inputs: int) -> int:
@@ -35,16 +35,20 @@ def filled_up(out: int, inputs: int) -> int:
     return -(-out // step) * step
 
 
-def weight_gradient(g: torch.Tensor, x: torch.Tensor, samples: int | None, whole: bool = False) -> torch.Tensor:
+def weight_gradient(
+    g: torch.Tensor, x: torch.Tensor, samples: int | None, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """[c, out, in] from g [c, out, rows] and x [c, in, rows], of which the first `samples` rows count. Outputs without a
-    gradient are added until every client's product is aligned like the others; `whole` leaves them there."""
-    out, more = g.size(1), filled_up(g.size(1), x.size(1)) - g.size(1)
+    gradient are added until every client's product is aligned like the others; `out` has a place for them."""
+    outputs, more = g.size(1), filled_up(g.size(1), x.size(1)) - g.size(1)
     if more:
         g = torch.constant_pad_nd(g, (0, 0, 0, more))
     if samples is not None and samples < g.size(2):
         g, x = g[:, :, :samples], x[:, :, :samples]
+    if out is not None:
+        return torch.bmm(g, x.transpose(1, 2), out=out)
     found = torch.bmm(g, x.transpose(1, 2))
-    return found[:, :out] if more and not whole else found
+    return found[:, :outputs] if more else found
 
 
 class StackedLinear(torch.autograd.Function):
@@ -57,7 +61,7 @@ class StackedLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(x, W)
         ctx.biased, ctx.samples = b is not None, samples
-        return outputs(x.transpose(1, 2), W, b).transpose(1, 2)
+        return outputs(x.transpose(1, 2), W, None if b is None else b.unsqueeze(2)).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

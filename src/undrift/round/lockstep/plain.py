@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 
 import torch
 
@@ -18,29 +19,20 @@ def plain_steps(dense: Dense, batches: Batches, vectors: Vectors, fronts: Sequen
     """Take all steps. Returns the clients' losses by step, or None where one is not finite: a client does not take such a
     step, so what was done here does not count."""
     assert batches.chosen is not None
-    samples = batches.read_ahead()
-    chosen, shares, seen, active = batches.chosen.unbind(), batches.share.unbind(), list[torch.Tensor](), -1
+    samples, seen, step = batches.read_ahead(), list[torch.Tensor](), 0
+    labels, weights = list[torch.Tensor](), list[torch.Tensor]()
     with torch.inference_mode():
-        for step, (count, rates) in enumerate(fronts):
-            if count != active:
-                active = count
-                leaves = vectors.leaves(count, autograd=False)
-            log_probabilities = torch.log_softmax(dense.forward(leaves, samples(step, count), shares[step][:count]), 1)
-            seen.append(log_probabilities)
-            g = through_softmax(chosen[step][:count], log_probabilities)
-            vectors.take(dense.backward(leaves, g, filled_up=True))
-            vectors.step(rates)
-        counts = [count for count, _ in fronts]
-        y, share = (in_fronts(of, counts) for of in (batches.y, batches.share))
-        losses = (cross_entropy(torch.cat(seen), y) * share).sum(1)
-        return list(torch.split(losses, counts)) if bool(torch.isfinite(losses.sum())) else None
-
-
-def in_fronts(of: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-    """[steps, clients, …] without the clients that are done, step by step."""
-    found, step = list[torch.Tensor](), 0
-    for count, alike in groupby(counts):
-        steps = len(list(alike))
-        found.append(of[step : step + steps, :count].flatten(0, 1))
-        step += steps
-    return torch.cat(found)
+        for count, alike in groupby(fronts, key=itemgetter(0)):
+            rates = [rates for _, rates in alike]
+            steps = slice(step, step + len(rates))
+            network = dense.at(vectors.leaves(count, autograd=False), vectors.gradients(count))
+            labels.append(batches.y[steps, :count].flatten(0, 1))
+            weights.append(shares := batches.share[steps, :count])
+            for share, chosen, rate in zip(shares.unbind(), batches.chosen[steps, :count].unbind(), rates):
+                seen.append(torch.log_softmax(network.forward(samples(step, count), share), 1))
+                network.backward(through_softmax(chosen, seen[-1]))
+                vectors.step(count, rate)
+                step += 1
+        per_sample = cross_entropy(torch.cat(seen), torch.cat(labels))
+        losses = (per_sample * torch.cat([share.flatten(0, 1) for share in weights])).sum(1)
+        return list(torch.split(losses, [count for count, _ in fronts])) if bool(torch.isfinite(losses.sum())) else None

@@ -78,8 +78,9 @@ class SecondModels:
     def gradients(self, leaves: Leaves, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
         if self.dense is not None:
             with torch.no_grad():
-                log_probabilities = torch.log_softmax(self.dense.forward(leaves, x, share), 1)
-                return self.dense.backward(leaves, logits_gradient(log_probabilities, y, share))
+                network = self.dense.at(leaves)
+                log_probabilities = torch.log_softmax(network.forward(x, share), 1)
+                return network.backward(logits_gradient(log_probabilities, y, share))
         parameters = leaves[: len(self.vectors.entries)]
         with torch.enable_grad():
             logits = self.network(leaves, x, share)

@@ -13,7 +13,7 @@ from undrift.round.lockstep import hooks
 from undrift.round.lockstep.batches import Batches
 from undrift.round.lockstep.decide import FEW_CLASSES
 from undrift.round.lockstep.deferred import Deferred, held_back
-from undrift.round.lockstep.dense import Dense, logits_gradient, losses, through_softmax
+from undrift.round.lockstep.dense import logits_gradient, losses, through_softmax
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.network import Stacked
 from undrift.round.lockstep.plain import plain_steps
@@ -106,6 +106,8 @@ class Stack:
         """From now on the first `count` clients train."""
         self.active, self.lanes = count, self.all[:count]
         self.leaves = self.vectors.leaves(count, autograd=self.dense is None)
+        if self.dense is not None:
+            self.layers = self.dense.at(self.leaves, None if self.vectors.whole else self.vectors.gradients(count))
         self.rates = self.rates_of(count)
 
     def rates_of(self, count: int) -> Rates:
@@ -125,7 +127,7 @@ class Stack:
             self.samples = [lane.counts[step] for lane in lanes]
         if self.dense is not None:
             with torch.no_grad():
-                raw, usable = self.dense_step(self.dense, step, x, y)
+                raw, usable = self.dense_step(step, x, y)
         else:
             raw, usable = self.autograd_step(step, x, y)
         if self.deferred is not None:
@@ -144,10 +146,10 @@ class Stack:
                 if lane.after_steps:
                     lane.after_step()
 
-    def dense_step(self, dense: Dense, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
+    def dense_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients without autograd, for methods whose hooks need no graph."""
         lanes, weights = self.lanes, self.share
-        logits = dense.forward(self.leaves, x, self.share)
+        logits = self.layers.forward(x, self.share)
         log_probabilities, per_sample = losses(logits, y)
         raw = values = self.numbers((per_sample * self.share).sum(1))
         if self.hooked:
@@ -172,7 +174,7 @@ class Stack:
                 g = through_softmax(self.batches.chosen[step, : self.active], log_probabilities)
             else:
                 g = logits_gradient(log_probabilities, y, weights)
-            self.vectors.take(dense.backward(self.leaves, g, filled_up=not self.vectors.whole))
+            self.vectors.take(self.layers.backward(g))
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
@@ -223,7 +225,7 @@ class Stack:
                 if good and lane.after_clips:
                     self.correct(lane, place, lane.after_clips)
         kept = self.kept(usable) if self.masked or usable is not None else []
-        self.vectors.step(self.rates)
+        self.vectors.step(self.active, self.rates)
         for row, before, mask in kept:
             if mask is None:
                 row.copy_(before)

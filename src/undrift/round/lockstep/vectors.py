@@ -28,19 +28,14 @@ class Vectors:
         self.sizes = [place.stop - place.start for place in self.places]
         widths = [rounded(size) if whole else width(entry.shape) for size, entry in zip(self.sizes, self.entries)]
         self.P = [torch.zeros(clients, width, device=device) for width in widths]
-        # A weight's gradient needs no place of its own: it is as wide as its parameter.
-        placed = [clients if whole or len(entry.shape) != 2 else 0 for entry in self.entries]
-        self.G = [torch.zeros(rows, width, device=device) for rows, width in zip(placed, widths)]
+        self.G = [torch.zeros(clients, width, device=device) for width in widths]
         adam = plan.optimizer == "adam"
         self.V = [torch.zeros_like(one) for one in self.P] if adam or plan.momentum > 0 else []
         self.S = [torch.zeros_like(one) for one in self.P] if adam else []
         # How many steps each client has taken, for Adam, and whether that is the same number for all.
         self.taken, self.even = torch.zeros(clients, 1, device=device), True
         self.F = torch.zeros(clients, plan.layout.n - plan.layout.nP, device=device)  # BatchNorm's statistics
-        # How many clients took the last step, and their P, V and S.
-        self.front, self.moving = 0, list[list[torch.Tensor]]()
-        # How many clients gave the last gradients, and where theirs lie: without and with what a row is filled up with.
-        self.placed = (0, list[tuple[torch.Tensor, torch.Tensor]]())
+        self.front, self.moving = 0, list[list[torch.Tensor]]()  # how many clients train, and their P, G, V and S
 
     @property
     def stacks(self) -> list[torch.Tensor]:
@@ -93,51 +88,50 @@ class Vectors:
             views = [view.detach().requires_grad_() for view in views]
         return views + buffers_of(self.plan.layout, self.F[:count])
 
-    def take(self, grads: Sequence[torch.Tensor]) -> None:
-        """The gradients of the first clients, one tensor per parameter."""
-        count = grads[0].size(0)
-        rows = [grad if grad.dim() == 2 else grad.reshape(count, -1) for grad in grads]
-        if self.whole:
-            torch.cat(rows, dim=1, out=self.G[0][:count, : self.sizes[0]])
-            self.now = [self.G[0][:count]]
-            return
-        self.now = rows
-        if count != self.placed[0]:
-            self.placed = (count, [(one[:count, :size], one[:count]) for one, size in zip(self.G, self.sizes)])
-        for number, (row, one, (place, filled)) in enumerate(zip(rows, self.G, self.placed[1])):
-            if row.size(1) < one.size(1):
-                place.copy_(row)
-                self.now[number] = filled
+    def gradients(self, count: int) -> list[torch.Tensor]:
+        """Where the first clients' gradients go, one tensor per parameter; a weight's with the outputs that its product is
+        filled up with. Of stacks that are not `whole`."""
+        assert not self.whole
+        return [
+            one[:count].view(count, -1, entry.shape[1]) if len(entry.shape) == 2 else one[:count, :size].view(count, *entry.shape)
+            for one, size, entry in zip(self.G, self.sizes, self.entries)
+        ]  # fmt: skip
 
-    def step(self, rates: Rates) -> None:
-        """SGD or Adam. Rows are whole registers, so the kernel rounds alike for one row and for all."""
-        if (count := self.now[0].size(0)) != self.front:
-            self.front, self.moving = count, [[one[:count] for one in stack] for stack in (self.P, self.V, self.S)]
-        stacks = [self.moving[0], self.now, *self.moving[1:]]
+    def take(self, grads: Sequence[torch.Tensor]) -> None:
+        """The gradients of the first clients, one tensor per parameter, where they do not lie in their places yet."""
+        if self.whole:
+            count = grads[0].size(0)
+            torch.cat([grad.reshape(count, -1) for grad in grads], dim=1, out=self.G[0][:count, : self.sizes[0]])
+
+    def step(self, count: int, rates: Rates) -> None:
+        """SGD or Adam of the first clients. Rows are whole registers, so the kernel rounds alike for one row and for all."""
+        if count != self.front:
+            self.front = count
+            self.moving = [[one[:count] for one in stack] for stack in (self.P, self.G, self.V, self.S)]
         if self.S:
             self.taken[:count] += 1
         for lr, places in rates:
             if places is None and not self.even:
                 places = list(range(count))
             if places is None:
-                self.move(lr, stacks, [self.taken[0, 0]] * len(self.now))
+                self.move(lr, self.moving)
             else:
-                rows = [[one[place] for one in stack for place in places] for stack in stacks]
-                self.move(lr, rows, [self.taken[place, 0] for _ in self.now for place in places])
+                self.move(lr, [[one[place] for one in stack for place in places] for stack in self.moving], places)
 
     def step_row(self, place: int, lr: float) -> None:
         """SGD or Adam of one client, along its row of G; of stacks that are `whole`."""
         self.taken[place] += 1
-        rows = [[one[place] for one in stack] for stack in (self.P, self.G, self.V, self.S)]
-        self.move(lr, rows, [self.taken[place, 0]])
+        self.move(lr, [[one[place] for one in stack] for stack in (self.P, self.G, self.V, self.S)], [place])
 
-    def move(self, lr: float, stacks: Sequence[list[torch.Tensor]], taken: list[torch.Tensor]) -> None:
-        """PyTorch's own kernels: one pass over memory for a whole stack."""
+    def move(self, lr: float, stacks: Sequence[list[torch.Tensor]], places: Sequence[int] = (0,)) -> None:
+        """PyTorch's own kernels: one pass over memory for a whole stack. `places`: of the clients whose rows these are, in turn;
+        all clients' steps are counted alike where they are one tensor."""
         p, g, v, square = stacks
         if self.S:
+            taken = [self.taken[place, 0] for place in places]
             torch._fused_adam_(
-                p, g, v, square, [], taken, lr=lr, beta1=0.9, beta2=0.999, weight_decay=self.plan.weight_decay, eps=1e-8,
-                amsgrad=False, maximize=False,
+                p, g, v, square, [], taken * (len(p) // len(taken)), lr=lr, beta1=0.9, beta2=0.999,
+                weight_decay=self.plan.weight_decay, eps=1e-8, amsgrad=False, maximize=False,
             )  # fmt: skip
         else:
             torch._fused_sgd_(
