@@ -61,6 +61,7 @@ class ClientData:
             self.kept, self.y = found[:2], found[2]
         else:
             self._x, self.y = runtime.train(client)
+        self.n = len(self.y)
         self.held: tuple[Any, Any] | None = None  # samples that are held out, and their targets
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
         self.samples_scored = 0  # samples that passed through a network to be scored
@@ -87,6 +88,7 @@ class ClientData:
         keep[positions] = False
         self.held = self.x[~keep], self.y[~keep]
         self._x, self.y, self.kept = self.x[keep], self.y[keep], None
+        self.n = len(self.y)
 
     def rows(self, on: str) -> tuple[Any, Any]:
         """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""
@@ -109,7 +111,7 @@ class ClientData:
     def scored(self, role: str, vector: torch.Tensor) -> Scored:
         if role not in self._scored:
             if (ready := self.ahead.pop(role, None)) is not None:
-                self.samples_scored += len(self.y)
+                self.samples_scored += self.n
             logits, features = ready or self.passes([vector], self.x, self.runtime.wants("features"))[0]
             self._scored[role] = Scored(logits, self.runtime.sample_loss(logits, self.y), features)
         return self._scored[role]
@@ -118,7 +120,7 @@ class ClientData:
     def in_stack(self) -> bool:
         """Whether the client trains in a stack. From one sample BatchNorm has nothing to learn: its statistics then stay as
         they are, which no stack can do."""
-        return self.lockstep and not (self.plan.layout.batchnorm_needs_two and len(self.y) == 1)
+        return self.lockstep and not (self.plan.layout.batchnorm_needs_two and self.n == 1)
 
     @property
     def borrows(self) -> bool:

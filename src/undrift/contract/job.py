@@ -102,7 +102,7 @@ class Job:
 
     def count(self) -> None:
         """Count the samples. The engine calls it again when some are held out."""
-        self.n = len(self._data.y)
+        self.n = self._data.n
         labels = self.plan.task.labels(self._data.y)
         if labels is not None:
             self.counts = torch.bincount(labels, minlength=self.plan.classes)

@@ -155,8 +155,8 @@ class ClientRound:
     def opened(self) -> Reply:
         """The beginning of a reply: it is known where training begins, and on what."""
         self.prepare()
-        reply = Reply(self.order.round, self.order.client, n=len(self.data.y))
-        return reply if len(self.data.y) else reply.failed("empty", "the client has no training sample")
+        reply = Reply(self.order.round, self.order.client, n=self.data.n)
+        return reply if self.data.n else reply.failed("empty", "the client has no training sample")
 
     def finish(self, reply: Reply, training: Trained, seconds: float) -> Reply:
         """Everything after the last batch. `self.trained` is the trained model, and the network holds it where a part may ask

@@ -68,7 +68,7 @@ class LocalTraining:
         )
         # BatchNorm cannot learn from one value per channel: batches of one sample are skipped, and where there is no
         # other batch, its statistics stay as they are.
-        self.only_single = plan.layout.batchnorm_needs_two and min(len(data.y), plan.batch) == 1
+        self.only_single = plan.layout.batchnorm_needs_two and min(data.n, plan.batch) == 1
         self.skip_single = plan.layout.batchnorm_needs_two and not self.only_single
 
     def run(self) -> TrainingStats:
@@ -105,7 +105,7 @@ class LocalTraining:
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, until the client's budget is used up or it has given up."""
-        index = torch.arange(len(self.data.y))
+        index = torch.arange(self.data.n)
         for hook, job, scratch in self.epoch_indices:
             index = hook(job, scratch, epoch)
         index = index[torch.randperm(len(index), generator=self.order_stream)]

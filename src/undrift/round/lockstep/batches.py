@@ -20,7 +20,7 @@ class Batches:
 
     def __init__(self, runtime: Runtime, rows: int, lanes: Sequence[Lane]) -> None:
         self.runtime, self.rows = runtime, rows
-        device, sizes = runtime.model.device, [len(lane.data.y) for lane in lanes]
+        device, sizes = runtime.model.device, [lane.data.n for lane in lanes]
         starts = torch.tensor([0, *sizes[:-1]]).cumsum(0).view(1, -1, 1)
         index = pad_sequence([lane.positions for lane in lanes]) + starts
         if (missing := rows - index.size(2)) > 0:

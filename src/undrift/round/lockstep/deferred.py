@@ -42,12 +42,12 @@ class Deferred:
         for losses in self.losses:
             starts.append(starts[-1] + len(losses))
         for place, lane in enumerate(lanes):
-            stats, mean_weight, proximal = lane.stats, lane.mean_weight, lane.proximal
+            stats, mean_weight, proximal, new_epochs = lane.stats, lane.mean_weight, lane.proximal, lane.new_epochs
             for step, (count, start) in enumerate(zip(lane.counts[: lane.steps], starts)):
-                if step in lane.new_epochs and step:
+                if step and step in new_epochs:
                     stats.end_epoch()
                 value = values[start + place]
-                if not stats.gave_up and stats.usable(value):
+                if stats.skipped < PATIENCE and stats.usable(value):
                     stats.add(count, value, mean_weight, proximal)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from undrift.contract.context import Batch
@@ -54,24 +55,28 @@ class Lane:
 
     def schedule(self) -> torch.Tensor:
         """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""
-        plan, order, size = self.plan, self.work.order, len(self.data.y)
+        plan, order, size, rows = self.plan, self.work.order, self.data.n, list[np.ndarray]()
         stream = torch_stream(plan.seed, "order", order.round, order.client)
-        pickers, rows = bound(self.work.parts, "epoch_indices"), list[torch.Tensor]()
+        pickers = bound(self.work.parts, "epoch_indices")
         for epoch in range(plan.epochs):
             chosen: torch.Tensor | None = None
             for hook, job, scratch in pickers:
                 chosen = hook(job, scratch, epoch)
             index = torch.randperm(size if chosen is None else len(chosen), generator=stream)
-            rows.append(index if chosen is None else chosen.cpu()[index])
-            full, rest = divmod(len(index), plan.batch)
+            positions = (index if chosen is None else chosen.cpu()[index]).numpy()
+            full, rest = divmod(len(positions), plan.batch)
             if rest == 1 and plan.layout.batchnorm_needs_two:  # BatchNorm cannot learn from one sample
-                rest, rows[-1] = 0, rows[-1][:-1]
+                rest = 0
+            steps, whole = full + (rest > 0), full * plan.batch
+            row = np.empty(steps * plan.batch, np.int64)
+            row[: whole + rest] = positions[: whole + rest]
+            if rest:
+                row[whole + rest :] = positions[whole]
+            rows.append(row)
             self.new_epochs.add(len(self.counts))
             self.counts += [plan.batch] * full + [rest] * (rest > 0)
-            self.epochs += [epoch] * (full + (rest > 0))
-            if rest:
-                rows.append(rows[-1][full * plan.batch].expand(plan.batch - rest))
-        return torch.cat(rows).view(-1, plan.batch)[: order.budget]
+            self.epochs += [epoch] * steps
+        return torch.from_numpy(np.concatenate(rows)).view(-1, plan.batch)[: order.budget]
 
     def begin_step(self, step: int, count: bool = True) -> None:
         """Enter the step's epoch, where it is a new one. Without `count` the statistics come later."""
