@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISeedSequence
 
 
 @lru_cache(maxsize=1 << 12)  # a client's draws are begun anew several times a round
@@ -28,8 +30,20 @@ def torch_stream(seed: int, purpose: str, *where: int) -> torch.Generator:
 
 
 def numpy_stream(seed: int, purpose: str, *where: int) -> np.random.Generator:
-    """For everything that happens before there are tensors: partition, noise, selection."""
-    return np.random.Generator(np.random.Philox(key=key(seed, purpose, *where)))
+    """For everything that happens before there are tensors: partition, noise, selection. It is `Philox(key=…)`, which would
+    also read the operating system's random bytes, in vain."""
+    return np.random.Generator(np.random.Philox(Key(key(seed, purpose, *where))))
+
+
+class Key(ISeedSequence):
+    """What numpy asks for a key."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
+        """Philox wants two words."""
+        return np.array([self.value, 0], np.uint64)
 
 
 def system_normal(size: int) -> torch.Tensor:

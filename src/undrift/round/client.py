@@ -35,12 +35,13 @@ def serve(runtime: Runtime, order: Order) -> Reply:
         return answered(runtime, order, lambda: WORKS[order.work](runtime, order))
 
 
-def answered(runtime: Runtime, order: Order, work: Callable[[], Reply]) -> Reply:
+def answered(runtime: Runtime, order: Order, work: Callable[[], Reply], draws: bool = True) -> Reply:
     """A reply from work on an order: the client's own draws, and a failure where the work raises. Call it within
-    `put_back`."""
+    `put_back`. Without `draws` nothing there draws from the default generator."""
     began = time.perf_counter()
     try:
-        torch.default_generator.manual_seed(key(runtime.plan.seed, "local", order.round, order.client))
+        if draws:
+            torch.default_generator.manual_seed(key(runtime.plan.seed, "local", order.round, order.client))
         reply = work()
     except Malformed as wrong:
         reply = Reply(order.round, order.client).failed("malformed", str(wrong))

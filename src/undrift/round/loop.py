@@ -191,6 +191,7 @@ class Loop:
         """One training order per client of the cohort."""
         state, broadcasts = server_round.state, server_round.broadcasts()
         evaluated = set(self.evaluator.population(cohort)) if self.evaluator.is_due(state.round) else set()
+        sizes = self.runtime.federation.sizes[list(cohort)].tolist()
         return [
             Order(
                 work="train",
@@ -202,9 +203,9 @@ class Loop:
                 state_round=state.versions.get(("state", client)),
                 keep_round=self.store.keep_round("state", client, state),
                 evaluate_on=self.plan.evaluate_on if client in evaluated else (),
-                size=int(self.runtime.federation.sizes[client]),
+                size=size,
             )
-            for position, client in enumerate(cohort)
+            for position, (client, size) in enumerate(zip(cohort, sizes))
         ]
 
     def view(

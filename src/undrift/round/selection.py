@@ -50,7 +50,7 @@ class Uniform:
         size = self.size(population)
         if size == population:
             return list(range(population))
-        return sorted(int(k) for k in stream.choice(population, size, replace=False))
+        return sorted(stream.choice(population, size, replace=False).tolist())
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,10 @@ def score_ahead(clients: Sequence[ClientRound], role: str) -> None:
 
 def serve_stack(works: Sequence[Work]) -> list[Reply]:
     """The clients of a stack: each is prepared, all train, each finishes, all are evaluated."""
-    lanes, clients = dict[int, Lane](), dict[int, ClientRound]()
-    replies = [answered(*work, partial(opened, *work, clients, lanes, place)) for place, work in enumerate(works)]
+    lanes, clients, draws = dict[int, Lane](), dict[int, ClientRound](), bool(works[0][0].plan.method.at_client)
+    replies = [
+        answered(*work, partial(opened, *work, clients, lanes, place), draws) for place, work in enumerate(works)
+    ]
     score_ahead(list(clients.values()), "received")
     for place, work in clients.items():
         seconds = replies[place].seconds
@@ -150,7 +152,7 @@ def serve_stack(works: Sequence[Work]) -> list[Reply]:
     for place, lane in lanes.items():
         seconds = spent * lane.stats.steps / max(1, steps)
         before = replies[place].seconds
-        replies[place] = answered(*works[place], partial(finished, lane, seconds))
+        replies[place] = answered(*works[place], partial(finished, lane, seconds), draws)
         replies[place].seconds += before + seconds
     evaluate_together(works, {place: lane.work for place, lane in lanes.items()}, replies)
     return replies

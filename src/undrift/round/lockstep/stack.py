@@ -39,6 +39,7 @@ class Stack:
         self.dense = None if graph or runtime.lockstep is None else runtime.lockstep.dense
         self.looks_at_batch = bool(first.gradient_hooks or first.after_clips or first.after_steps or self.raw_gradient)
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
+        self.rates_known = {lane.lr for lane in self.all}
         self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
         whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
         self.keeps_momentum = self.plan.persist_momentum and self.plan.optimizer == "sgd" and self.plan.momentum > 0
@@ -111,10 +112,12 @@ class Stack:
         self.rates = self.rates_of(count)
 
     def rates_of(self, count: int) -> Rates:
+        if len(self.rates_known) == 1:
+            return [(lr, None) for lr in self.rates_known]
         places: dict[float, list[int]] = {}
         for place, lane in enumerate(self.all[:count]):
             places.setdefault(lane.lr, []).append(place)
-        return [(lr, None if len(places) == 1 else own) for lr, own in places.items()]
+        return list(places.items())
 
     def step(self, step: int) -> None:
         """One step of all clients that are left: forward, losses, backward, hooks, clip, SGD."""
