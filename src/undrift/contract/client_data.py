@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -20,6 +20,14 @@ Pass = tuple[torch.Tensor, torch.Tensor | None]  # logits, and features where th
 CHUNK = 1000  # samples per evaluation pass: a constant, because it changes bits
 
 
+class RowsInPlace(NamedTuple):
+    """A client's samples as rows of tensors that hold those of all clients."""
+
+    x: torch.Tensor
+    y: Any
+    rows: torch.Tensor
+
+
 class ClientRuntime(Protocol):
     """What a client's round needs of the machine it runs on (`round/runtime.py` has it)."""
 
@@ -30,7 +38,7 @@ class ClientRuntime(Protocol):
     def loss(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
     def sample_loss(self, output: torch.Tensor, y: Any) -> torch.Tensor: ...
     def train(self, client: int) -> tuple[Any, Any]: ...
-    def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None: ...
+    def rows_in_place(self, client: int) -> RowsInPlace | None: ...
     def own_test(self, client: int) -> tuple[Any, Any]: ...
     def network_input(self, x: Any) -> Any: ...
     def spare(self, number: int) -> Flat: ...
@@ -55,13 +63,13 @@ class ClientData:
     def __init__(self, runtime: ClientRuntime, round: int, client: int, integers: Integers) -> None:
         self.runtime, self.round, self.client, self.integers = runtime, round, client, integers
         self.plan: Plan = runtime.plan
-        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None  # (samples of all clients, this client's rows)
+        # Samples are copied when somebody looks at them: a stack reads its batches in place.
+        self.in_place = runtime.rows_in_place(client)
         self._x: Any = None
-        if (found := runtime.train_rows(client)) is not None:
-            self.kept, self.y = found[:2], found[2]
-        else:
-            self._x, self.y = runtime.train(client)
-        self.n = len(self.y)
+        self._y: Any = None
+        if self.in_place is None:
+            self._x, self._y = runtime.train(client)
+        self.n = len(self._y if self.in_place is None else self.in_place.rows)
         self.held: tuple[Any, Any] | None = None  # samples that are held out, and their targets
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
         self.samples_scored = 0  # samples that passed through a network to be scored
@@ -75,20 +83,26 @@ class ClientData:
 
     @property
     def x(self) -> Any:
-        """The client's samples. They are copied when somebody looks at them: a stack reads its batches in place."""
-        if self._x is None:
-            assert self.kept is not None
-            self._x = self.kept[0][self.kept[1]]
+        """The client's samples."""
+        if self._x is None and self.in_place is not None:
+            self._x = self.in_place.x[self.in_place.rows]
         return self._x
+
+    @property
+    def y(self) -> Any:
+        """Their targets."""
+        if self._y is None and self.in_place is not None:
+            self._y = self.in_place.y[self.in_place.rows]
+        return self._y
 
     def hold_out(self, positions: torch.Tensor) -> None:
         if not len(positions):
             return
-        keep = torch.ones(len(self.y), dtype=torch.bool)
+        keep = torch.ones(self.n, dtype=torch.bool)
         keep[positions] = False
         self.held = self.x[~keep], self.y[~keep]
-        self._x, self.y, self.kept = self.x[keep], self.y[keep], None
-        self.n = len(self.y)
+        self._x, self._y, self.in_place = self.x[keep], self.y[keep], None
+        self.n = len(self._y)
 
     def rows(self, on: str) -> tuple[Any, Any]:
         """(x, y) of the "train" or the held-out ("held") samples, or of the client's own slice of the "test" set."""

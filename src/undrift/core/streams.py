@@ -32,7 +32,8 @@ def torch_stream(seed: int, purpose: str, *where: int) -> torch.Generator:
 def numpy_stream(seed: int, purpose: str, *where: int) -> np.random.Generator:
     """For everything that happens before there are tensors: partition, noise, selection. It is `Philox(key=…)`, which would
     also read the operating system's random bytes, in vain."""
-    return np.random.Generator(np.random.Philox(Key(key(seed, purpose, *where))))
+    seeds: Any = Key(key(seed, purpose, *where))  # numpy's types do not know that it takes these
+    return np.random.Generator(np.random.Philox(seeds))
 
 
 class Key(ISeedSequence):

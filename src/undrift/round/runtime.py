@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from undrift.contract.client_data import RowsInPlace
 from undrift.contract.context import Plan
 from undrift.core import samples
 from undrift.core.vector import Flat
@@ -89,16 +90,17 @@ class Runtime:
         x, y = self.federation.train(client)
         return x.to(self.model.device), y.to(self.model.device)
 
-    def train_rows(self, client: int) -> tuple[torch.Tensor, torch.Tensor, Any] | None:
-        """(the samples of all clients, a client's rows of them, its targets), where samples can be read in place."""
+    def rows_in_place(self, client: int) -> RowsInPlace | None:
+        """A client's training samples where they are, if they can be read there."""
         federation = self.federation
         if (
             not isinstance(federation.x, torch.Tensor)
             or federation.lazy_clients is not None
+            or client in federation.permutations
             or self.model.device.type != "cpu"
         ):
             return None
-        return federation.x, *federation.train_rows(client)
+        return RowsInPlace(federation.x, federation.y, federation.train_rows(client))
 
     def own_test(self, client: int) -> tuple[Any, Any]:
         """A client's own test samples and their labels."""

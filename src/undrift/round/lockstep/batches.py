@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
+import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.linear import ALIGN
@@ -19,21 +20,22 @@ class Batches:
     own first sample, at weight 0: where that sample is not finite, neither is the batch's loss, and no step is taken."""
 
     def __init__(self, runtime: Runtime, rows: int, lanes: Sequence[Lane]) -> None:
-        self.runtime, self.rows = runtime, rows
-        device, sizes = runtime.model.device, [lane.data.n for lane in lanes]
-        starts = torch.tensor([0, *sizes[:-1]]).cumsum(0).view(1, -1, 1)
-        index = pad_sequence([lane.positions for lane in lanes]) + starts
-        if (missing := rows - index.size(2)) > 0:
-            index = torch.cat([index, index[:, :, :1].expand(-1, -1, missing)], 2)
-        index = index.to(device)
-        self.y = torch.cat([lane.data.y for lane in lanes])[index]
-        self.x, self.index = gathered(lanes, index)
-        self.batch = runtime.plan.batch
-        # Row k of `shares`: the weights of a batch of k samples, 1/k each and 0 where there is none.
-        k = torch.arange(rows + 1).view(-1, 1)
-        shares = ((torch.arange(rows) < k) / k.clamp(min=1)).float()
-        counts = [lane.counts[: lane.steps] + [0] * (len(index) - lane.steps) for lane in lanes]
-        self.share = shares[torch.tensor(counts, dtype=torch.long).T].to(device)
+        self.runtime, self.rows, batch = runtime, rows, runtime.plan.batch
+        device, start = runtime.model.device, 0
+        places = np.empty((lanes[0].steps, len(lanes), rows), np.int64)
+        counts = np.zeros(places.shape[:2], np.int64)  # samples of every batch
+        for place, lane in enumerate(lanes):
+            own = places[:, place]
+            own[: lane.steps, :batch] = lane.positions
+            own[: lane.steps, batch:] = own[: lane.steps, :1]
+            own[lane.steps :] = 0
+            own += start
+            counts[: lane.steps, place] = lane.counts[: lane.steps]
+            start += lane.data.n
+        self.x, y, self.index = gathered(lanes, torch.from_numpy(places).to(device))
+        self.y = y[self.index]
+        self.batch = batch
+        self.share = shares_of(rows)[torch.from_numpy(counts)].to(device)
         self.chosen: torch.Tensor | None = None
 
     def choose(self, classes: int) -> None:
@@ -79,12 +81,19 @@ class Batches:
         return x.as_strided((*shape, *x.shape[1:]), (*strides, *x.stride()[1:]))
 
 
-def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(samples, where the batches are among them), given where they are among the samples of all lanes. Clients whose samples
-    are rows of one tensor need no copy of them."""
-    kept = [lane.data.kept for lane in lanes]
-    whole = None if kept[0] is None else kept[0][0]
-    rows = [one[1] for one in kept if one is not None and one[0] is whole]
-    if whole is None or len(rows) < len(lanes):
-        return torch.cat([lane.data.x for lane in lanes]), index
-    return whole, torch.cat(rows)[index]
+@cache
+def shares_of(rows: int) -> torch.Tensor:
+    """Row k: the weights of a batch of k samples, 1/k each and 0 where there is none."""
+    k = torch.arange(rows + 1).view(-1, 1)
+    return ((torch.arange(rows) < k) / k.clamp(min=1)).float()
+
+
+def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(samples, targets, where the batches are among them), given where they are among those of all lanes. Clients whose
+    samples are rows of one tensor need no copy of them."""
+    found = [lane.data.in_place for lane in lanes]
+    first = found[0]
+    rows = [] if first is None else [one.rows for one in found if one is not None and one.x is first.x]
+    if first is None or len(rows) < len(lanes):
+        return torch.cat([lane.data.x for lane in lanes]), torch.cat([lane.data.y for lane in lanes]), index
+    return first.x, first.y, torch.cat(rows)[index]

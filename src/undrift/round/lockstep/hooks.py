@@ -24,7 +24,7 @@ def batches(
         features = stack.network.features.flatten(2).contiguous().unbind()
     parameters = [leaf.unbind() for leaf in stack.leaves] if stack.features else []
     for place, (lane, count, own) in enumerate(zip(lanes, stack.samples, logits.unbind())):
-        index = lane.positions[step, :count]
+        index = torch.from_numpy(lane.positions[step, :count])
         batch = Batch(x[place, :count], y[place, :count], index, stack.row(stack.vectors.P, place), lane.epochs[step])
         batch.logits = own[:count]
         if features is not None:

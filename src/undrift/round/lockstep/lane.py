@@ -53,7 +53,7 @@ class Lane:
         self.positions = self.schedule()
         self.steps = len(self.positions)
 
-    def schedule(self) -> torch.Tensor:
+    def schedule(self) -> np.ndarray:
         """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""
         plan, order, size, rows = self.plan, self.work.order, self.data.n, list[np.ndarray]()
         stream = torch_stream(plan.seed, "order", order.round, order.client)
@@ -76,7 +76,7 @@ class Lane:
             self.new_epochs.add(len(self.counts))
             self.counts += [plan.batch] * full + [rest] * (rest > 0)
             self.epochs += [epoch] * steps
-        return torch.from_numpy(np.concatenate(rows)).view(-1, plan.batch)[: order.budget]
+        return np.concatenate(rows).reshape(-1, plan.batch)[: order.budget]
 
     def begin_step(self, step: int, count: bool = True) -> None:
         """Enter the step's epoch, where it is a new one. Without `count` the statistics come later."""
