@@ -195,6 +195,39 @@ def test_a_round_that_is_committed_while_the_record_is_checked_is_no_damage(tmp_
     record.close()
 
 
+class Interrupted:
+    """A connection with Ctrl-C right before or right after a statement."""
+
+    def __init__(self, db, statement, before):
+        self.db, self.statement, self.before = db, statement, before
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+    def execute(self, query, *values):
+        if not query.startswith(self.statement):
+            return self.db.execute(query, *values)
+        self.statement = "only once"
+        if not self.before:
+            self.db.execute(query, *values)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "COMMIT"])
+@pytest.mark.parametrize("before", [True, False])
+def test_the_record_can_be_used_after_control_c_in_a_transaction(tmp_path, statement, before):
+    record = Record(tmp_path / "run.sqlite")
+    record.db, db = Interrupted(record.db, statement, before), record.db
+    with pytest.raises(KeyboardInterrupt):
+        record.commit_round(0, 1.0, 0.5, [0], [], [], [])
+    record.db = db
+    committed = statement == "COMMIT" and not before
+    assert record.all("SELECT COUNT(*) FROM rounds") == [(int(committed),)]
+    record.commit_round(1, 1.0, 0.5, [0], [], [], [])
+    assert record.damage() == []
+    record.close()
+
+
 def test_the_checksum_continues():
     rows = [(3, 1, "a", 0.25), (3, 2, "b", None)]
     assert checksums.crc(rows) == checksums.crc(rows[1:], checksums.crc(rows[:1]))

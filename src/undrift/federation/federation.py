@@ -125,12 +125,13 @@ class Federation:
         """(x, y) a client trains on."""
         if self.lazy_clients is not None:
             return self.lazy_clients.train(client)
-        rows = self.train_rows(client)
-        return self.x[rows], self.renamed(client, self.y[rows])
+        rows, y = self.train_rows(client)
+        return self.x[rows], y
 
-    def train_rows(self, client: int) -> torch.Tensor:
-        """The rows of the training set that a client trains on."""
-        return torch.from_numpy(np.ascontiguousarray(self.rows(client)))
+    def train_rows(self, client: int) -> tuple[torch.Tensor, Any]:
+        """(rows of the training set, y) a client trains on."""
+        rows = torch.from_numpy(np.ascontiguousarray(self.rows(client)))
+        return rows, self.renamed(client, self.y[rows])
 
     def counts(self, client: int) -> np.ndarray:
         """How many training samples of each class a client has. Without classes all are of one."""
@@ -149,7 +150,7 @@ class Federation:
     def train_labels(self, client: int) -> np.ndarray:
         if self.lazy_clients is not None:
             return self.class_of(self.lazy_clients.train(client)[1]).numpy()
-        return self.class_of(self.renamed(client, self.y[self.train_rows(client)])).numpy()
+        return self.class_of(self.train_rows(client)[1]).numpy()
 
     def slice(self, client: int) -> Samples:
         """(rows of the test set, labels) on which a client's own accuracy is computed. Empty if it has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from undrift.contract.client_data import RowsInPlace
@@ -100,7 +101,8 @@ class Runtime:
             or self.model.device.type != "cpu"
         ):
             return None
-        return RowsInPlace(federation.x, federation.y, federation.train_rows(client))
+        rows = torch.from_numpy(np.ascontiguousarray(federation.rows(client)))
+        return RowsInPlace(federation.x, federation.y, rows)
 
     def own_test(self, client: int) -> tuple[Any, Any]:
         """A client's own test samples and their labels."""

@@ -44,10 +44,16 @@ def real(value: Any) -> float | None:
 
 def add(db: sqlite3.Connection, name: str, rows: Sequence[Row]) -> None:
     """Continue the checksums of the rounds of these rows, which are inserted in this order."""
+    if not rows:
+        return
+    rounds = [row[0] for row in rows]
+    query = "SELECT round, crc32 FROM checksums WHERE name = ? AND round BETWEEN ? AND ?"
+    known, added = dict(db.execute(query, (name, min(rounds), max(rounds)))), list[Row]()
     for round, group in groupby(rows, key=itemgetter(0)):
         several = list(group)
-        found = db.execute("SELECT crc32 FROM checksums WHERE round = ? AND name = ?", (round, name)).fetchone()
-        db.execute(ADD, (round, name, len(several), crc(several, found[0] if found else 0)))
+        known[round] = crc(several, known.get(round, 0))
+        added.append((round, name, len(several), known[round]))
+    db.executemany(ADD, added)
 
 
 def seal(db: sqlite3.Connection, name: str) -> None:

@@ -206,14 +206,22 @@ class Transaction:
         try:
             self.db.execute("BEGIN IMMEDIATE")
         except BaseException:
-            self.lock.release()
+            self.leave()
             raise
+
+    def leave(self) -> None:
+        """Also where Ctrl-C comes between two lines: no transaction stays open."""
+        try:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+        finally:
+            self.lock.release()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             self.db.execute("COMMIT" if kind is None else "ROLLBACK")
         finally:
-            self.lock.release()
+            self.leave()
         if self.durable and kind is None:
             self.record.sync()
 

@@ -155,13 +155,13 @@ class Lockstep:
         self.plan, self.sample, self.widest = plan, sample[0].numel(), max(through)
         self.passing = sum(through) if isinstance(self.network, Mapped) else self.sample  # of a sample in the network
         self.alike = alike(plan, flat, sample)
+        vectors = (7 if plan.optimizer == "adam" else 6) * 4 * rounded(plan.layout.nP)
+        if any(defines(part, "after_step") for part in plan.method.at_client):
+            vectors *= 2  # a second model
+        self.of_client = vectors + 3 * 4 * self.rows * self.passing  # and one batch on its way through the network
+        self.of_step = (20 + 4 * min(plan.classes, FEW_CLASSES)) * self.rows  # places, labels and weights of a batch
 
     def bytes_of(self, samples: int) -> int:
-        """What a client with so many samples takes in a stack: its vectors, its samples, where its batches are, their labels
-        and weights, and one batch on its way through the network."""
-        vectors = (7 if self.plan.optimizer == "adam" else 6) * 4 * rounded(self.plan.layout.nP)
-        if any(defines(part, "after_step") for part in self.plan.method.at_client):
-            vectors *= 2  # a second model
+        """What a client with so many samples takes in a stack: its vectors, its samples and its batches."""
         steps = self.plan.epochs * -(-samples // self.plan.batch)
-        along = 20 + 4 * min(self.plan.classes, FEW_CLASSES)  # of one row of a batch
-        return vectors + 4 * samples * self.sample + along * steps * self.rows + 3 * 4 * self.rows * self.passing
+        return self.of_client + 4 * samples * self.sample + self.of_step * steps

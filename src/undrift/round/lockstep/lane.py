@@ -55,28 +55,28 @@ class Lane:
 
     def schedule(self) -> np.ndarray:
         """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""
-        plan, order, size, rows = self.plan, self.work.order, self.data.n, list[np.ndarray]()
+        plan, order, batch, rows = self.plan, self.work.order, self.plan.batch, list[np.ndarray]()
         stream = torch_stream(plan.seed, "order", order.round, order.client)
         pickers = bound(self.work.parts, "epoch_indices")
         for epoch in range(plan.epochs):
-            chosen: torch.Tensor | None = None
+            chosen, size = None, self.data.n
             for hook, job, scratch in pickers:
                 chosen = hook(job, scratch, epoch)
-            index = torch.randperm(size if chosen is None else len(chosen), generator=stream)
+                size = len(chosen)
+            index = torch.randperm(size, generator=stream)
             positions = (index if chosen is None else chosen.cpu()[index]).numpy()
-            full, rest = divmod(len(positions), plan.batch)
+            full, rest = divmod(size, batch)
             if rest == 1 and plan.layout.batchnorm_needs_two:  # BatchNorm cannot learn from one sample
-                rest = 0
-            steps, whole = full + (rest > 0), full * plan.batch
-            row = np.empty(steps * plan.batch, np.int64)
-            row[: whole + rest] = positions[: whole + rest]
-            if rest:
-                row[whole + rest :] = positions[whole]
-            rows.append(row)
+                rest, positions = 0, positions[:-1]
             self.new_epochs.add(len(self.counts))
-            self.counts += [plan.batch] * full + [rest] * (rest > 0)
-            self.epochs += [epoch] * steps
-        return np.concatenate(rows).reshape(-1, plan.batch)[: order.budget]
+            self.counts += [batch] * full
+            self.epochs += [epoch] * full
+            rows.append(positions)
+            if rest:
+                self.counts.append(rest)
+                self.epochs.append(epoch)
+                rows.append(positions[full * batch].repeat(batch - rest))
+        return np.concatenate(rows).reshape(-1, batch)[: order.budget]
 
     def begin_step(self, step: int, count: bool = True) -> None:
         """Enter the step's epoch, where it is a new one. Without `count` the statistics come later."""

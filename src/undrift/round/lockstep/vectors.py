@@ -27,8 +27,10 @@ class Vectors:
         self.places = [slice(0, plan.layout.nP)] if whole else [entry.place for entry in self.entries]
         self.sizes = [place.stop - place.start for place in self.places]
         widths = [rounded(size) if whole else width(entry.shape) for size, entry in zip(self.sizes, self.entries)]
-        self.P = [torch.zeros(clients, width, device=device) for width in widths]
-        self.G = [torch.zeros(clients, width, device=device) for width in widths]
+        # What fills up a row stays 0. Where nothing does, all that P and G hold is written before it is read.
+        made = [torch.zeros if size < width else torch.empty for size, width in zip(self.sizes, widths)]
+        self.P = [new(clients, width, device=device) for new, width in zip(made, widths)]
+        self.G = [new(clients, width, device=device) for new, width in zip(made, widths)]
         adam = plan.optimizer == "adam"
         self.V = [torch.zeros_like(one) for one in self.P] if adam or plan.momentum > 0 else []
         self.S = [torch.zeros_like(one) for one in self.P] if adam else []
