@@ -65,7 +65,8 @@ def table(kept: dict[str, Any]) -> str:
 
 
 def render(kept: dict[str, Any]) -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
+    before, found, rest = PAGE.read_text().partition(BEGIN)
+    assert found, f"{PAGE} has no {BEGIN}"
     PAGE.write_text(f"{before}{BEGIN}\n{table(kept)}{END}{rest.partition(END)[2]}")
 
 

@@ -105,7 +105,8 @@ def table(kept: dict[str, Any]) -> str:
 
 
 def render(kept: dict[str, Any]) -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
+    before, found, rest = PAGE.read_text().partition(BEGIN)
+    assert found, f"{PAGE} has no {BEGIN}"
     PAGE.write_text(f"{before}{BEGIN}\n{table(kept)}{END}{rest.partition(END)[2]}")
 
 
@@ -128,6 +129,7 @@ def main() -> None:
         parser.error("give two checkouts: OLD NEW")
     kept = measured(given.old, given.new, given.rounds, given.preset)
     if not given.preset and given.rounds is None:
+        kept["more"] = json.loads(RESULTS.read_text())["more"]  # with the checkout that each was measured in
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
         render(kept)
 
@@ -153,7 +155,7 @@ def measured(before: Path, after: Path, rounds: int | None, only: list[str]) -> 
     return {
         "command": "python benchmarks/quick_presets.py OLD NEW",
         "old": revision(before), "new": revision(after), "machine": machine(), "date": time.strftime("%Y-%m-%d"),
-        "load": load, "presets": found, "more": [],
+        "load": load, "presets": found,
     }  # fmt: skip
 
 

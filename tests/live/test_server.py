@@ -259,6 +259,32 @@ def test_an_open_page_is_left_with_what_was_there_at_the_end(tmp_path, number):
         connection.close()
 
 
+def test_folders_that_cannot_be_read_any_more_end_it_with_a_sentence():
+    import asyncio
+
+    import uvicorn
+
+    from undrift.core.errors import RunFailed
+    from undrift.live.app import Live, application
+    from undrift.live.serve import until_stopped
+
+    class Gone:
+        version, runs, studies = 0, {}, {}
+
+        def poll(self):
+            raise PermissionError(13, "denied", "runs")
+
+    live = Live(Gone(), "title")
+    server = uvicorn.Server(uvicorn.Config(application(live), log_level="critical", lifespan="off", ws="none"))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()
+        with pytest.raises(RunFailed, match=r"the folders cannot be read any more: .*denied"):
+            asyncio.run(until_stopped(server, live, bound))
+    assert server.force_exit
+    live.labels.stop()
+
+
 def test_a_port_in_use_is_one_sentence(folder, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

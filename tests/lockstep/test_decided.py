@@ -17,6 +17,7 @@ from undrift.core.errors import BadRequest
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.federation.federation import Federation
+from undrift.round.lockstep import decide
 from undrift.round.lockstep.leaves import Unstackable
 from undrift.round.lockstep.mapped import unchanged
 from undrift.testing import tiny
@@ -100,7 +101,7 @@ class Odd(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.layer, self.kind, self.calls, self.seen = nn.Linear(64, 10), kind, 0, None
+        self.layer, self.kind, self.calls, self.seen, self.all = nn.Linear(64, 10), kind, 0, None, []
 
     def forward(self, x):
         x = x.flatten(1)
@@ -108,6 +109,8 @@ class Odd(nn.Module):
             self.calls += 1
         if self.kind in ("keeps", "keeps and draws"):
             self.seen = x
+        if self.kind == "collects":
+            self.all.append(x)
         if self.kind in ("draws", "keeps and draws"):
             x = nn.functional.dropout(x, 0.5)
         if self.kind == "compares":
@@ -122,6 +125,7 @@ class Odd(nn.Module):
     [
         ("counts", "the model Odd changes itself when it is called"),
         ("keeps", "the model Odd changes itself when it is called"),
+        ("collects", "the model Odd changes itself when it is called"),
         ("draws", "the model Odd cannot be stacked: .*random"),
         ("keeps and draws", "the model Odd cannot be stacked: .*random"),
         ("compares", "the model Odd looks at all samples of a batch at once"),
@@ -134,6 +138,29 @@ def test_a_network_that_vmap_would_change_is_refused(kind, reason):
     assert why(model=lambda: Odd(kind)).startswith("clients one by one (the model Odd")
 
 
+class Words(nn.Module):
+    """Embedded words, less those of the other samples, as a layer of one's own for BatchNorm may do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(5, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.words(x).mean(1)
+        return self.head(h - h.mean(0))
+
+
+def test_a_network_of_words_that_compares_samples_is_refused():
+    """Made-up samples differ from each other, those of whole numbers too."""
+    made = decide.sample_of(torch.zeros(2, 6, dtype=torch.long), 8)
+    assert made.dtype == torch.long
+    assert len({tuple(sample) for sample in made.tolist()}) > 4
+    federation = tiny(clients=3)
+    federation.x = torch.arange(len(federation.x) * 6).view(-1, 6) % 5
+    with pytest.raises(BadRequest, match="the model Words looks at all samples of a batch at once"):
+        why(federation, model=Words, lockstep="on", data="digits")
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_a_call_changed_is_put_back_also_where_the_call_fails(breaks):
     odd = Odd("keeps")
@@ -142,6 +169,7 @@ def test_what_a_call_changed_is_put_back_also_where_the_call_fails(breaks):
         with unchanged(odd):
             odd(torch.zeros(2, 64))
             odd.more = 1
+            odd.all.append(2)
             if breaks:
                 raise ValueError("vmap does not take it")
 
@@ -149,6 +177,7 @@ def test_what_a_call_changed_is_put_back_also_where_the_call_fails(breaks):
         call()
     assert odd.seen is None
     assert not hasattr(odd, "more")
+    assert odd.all == []
 
 
 def test_frozen_parameters_and_buffers_belong_to_one_client():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.contract.parts import Personalize
+from undrift.contract.parts import Objective, Personalize
 from undrift.core.errors import RunFailed
 from undrift.testing import run_parts, tiny
 from undrift.testing.stacks import in_stacks
@@ -120,16 +120,53 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(lockstep):
 
 
 @dataclass(frozen=True)
-class TooEarly(Personalize):
+class Elsewhere(Personalize, Objective):
+    """Learns where, or from what, a second model does not."""
+
+    when: str = "before"
     lockstep: ClassVar = True
 
     def before_start(self, job, state, server_message):
-        return job.second_model(job.received).learn(None)
+        scratch = {"model": job.second_model(job.received), "first": None}
+        if self.when == "before":
+            scratch["model"].learn(None)
+        return scratch
+
+    def gradient(self, P, G, batch, job, scratch):
+        if self.when == "gradient":
+            scratch["model"].learn(batch)
+
+    def after_step(self, batch, job, scratch):
+        scratch["first"] = scratch["first"] or batch
+        scratch["model"].learn(scratch["first"] if self.when == "old batch" else batch)
 
 
-def test_it_does_not_learn_before_the_first_step():
-    with pytest.raises(RunFailed, match="a second model learns in `after_step`"):
-        in_stacks(50, TooEarly(), tiny(clients=3), **{**OWN, "rounds": 1, "model": NETWORKS["dense"]})
+@pytest.mark.parametrize("when", ["before", "gradient", "old batch"])
+def test_it_learns_from_the_batch_of_its_hook_only(when):
+    with pytest.raises(RunFailed, match="a second model learns in `after_step`, from the batch that the hook is given"):
+        in_stacks(50, Elsewhere(when), tiny(clients=3), **{**OWN, "rounds": 1, "model": NETWORKS["dense"]})
+
+
+@dataclass(frozen=True)
+class Looks(Objective):
+    """Compares the batch with a reference's features, if it has some."""
+
+    lockstep: ClassVar = True
+
+    def before_training(self, job, state, server_message):
+        return job.reference(job.received)
+
+    def loss(self, batch, job, reference):
+        logits, features = reference(batch)
+        assert features is None
+        return logits.square().mean()
+
+
+def test_a_reference_has_features_where_a_part_needs_them():
+    """In lock-step and one by one alike. MOON needs them: its laws compare both."""
+    own = {**OWN, "rounds": 1, "model": NETWORKS["dense"]}
+    found = [run_parts(Looks(), tiny(clients=3), **own, lockstep=lockstep).vector for lockstep in ("on", "off")]
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
 
 
 def test_a_stack_has_room_for_the_second_models():

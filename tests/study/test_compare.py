@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -125,6 +127,21 @@ def test_a_process_that_dies_is_replaced_and_its_run_is_marked_as_failed(tmp_pat
     done = compare(methods, out=tmp_path / "c", workers=2, **SMALL)
     assert ["failed" in row for row in done.rows] == [False, True, False, False]
     assert "signal 9" in done.rows[1]["failed"]
+
+
+@dataclass(frozen=True)
+class Farewell(Objective):
+    """Leaves a file when its process ends."""
+
+    path: str = ""
+
+    def before_training(self, job, state, server_message):
+        atexit.register(Path(self.path).write_text, "goodbye")
+
+
+def test_what_shall_happen_at_the_end_of_a_process_happens(tmp_path):
+    compare(["fedavg", Farewell(str(tmp_path / "file"))], out=tmp_path / "c", workers=2, **SMALL)
+    assert (tmp_path / "file").read_text() == "goodbye"
 
 
 def test_fewer_runs_than_cores_share_the_cores(tmp_path):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from undrift.contract.context import Batch
 
 
+OTHER_BATCH = "a second model learns in `after_step`, from the batch that the hook is given"
+
+
 class Replica:
     """Eval mode, no gradient, fixed statistics: `replica(x)` gives (logits, features)."""
 
@@ -30,7 +33,8 @@ class Replica:
 
 
 class Reference:
-    """A frozen model in eval mode, asked about the client's batches: `reference(batch)` gives (logits, features).
+    """A frozen model in eval mode, asked about the client's batches: `reference(batch)` gives (logits, features), features
+    only where a part of the method has `needs = ("features",)`.
 
     In lock-step no augmentation changes a sample, so one pass over the client's data answers for all epochs."""
 
@@ -40,7 +44,8 @@ class Reference:
 
     def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.replica is not None:
-            return self.replica(batch.x)
+            logits, features = self.replica(batch.x)
+            return logits, features if self.data.runtime.wants("features") else None
         known = self.data.scored(self.role, self.vector)
         return known.logits[batch.index], None if known.features is None else known.features[batch.index]
 
@@ -101,7 +106,7 @@ class Twin:
         return raw
 
     def learn(self, batch: Batch, plus: torch.Tensor | None = None) -> torch.Tensor:
-        """As `SecondModel` says."""
+        """One step on the plain loss of the batch; see `SecondModel.learn`."""
         return self.step(self.loss(self(batch.x), batch.y), plus)
 
     def follow(self, G: torch.Tensor) -> None:
@@ -113,11 +118,11 @@ class ModelStack(Protocol):
     """The second models of all clients that train together."""
 
     def vector(self, place: int) -> torch.Tensor: ...
-    def learn(self, place: int, lr: float, plus: torch.Tensor | None) -> torch.Tensor: ...
+    def learn(self, place: int, batch: Batch, lr: float, plus: torch.Tensor | None) -> torch.Tensor: ...
 
 
 class StackedModel:
-    """A `SecondModel` in lock-step: it lies among those of the other clients from the first step on."""
+    """A `SecondModel` in lock-step: while training it is a row of a stack."""
 
     def __init__(self, vector: torch.Tensor, data: ClientData, lr: float) -> None:
         self.start, self.data, self.lr = vector, data, lr
@@ -135,6 +140,7 @@ class StackedModel:
 
     def learn(self, batch: Batch, plus: torch.Tensor | None = None) -> torch.Tensor:
         if self.stack is None:
-            raise RuntimeError("a second model learns in `after_step`, from the batch that the hook is given")
+            raise RuntimeError(OTHER_BATCH)
+        raw = self.stack.learn(self.place, batch, self.lr, plus)
         self.data.samples_trained += len(batch.y)
-        return self.stack.learn(self.place, self.lr, plus)
+        return raw

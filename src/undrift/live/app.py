@@ -59,9 +59,11 @@ class Live:
             await asyncio.sleep(max(EVERY, SHARE * cost))
 
     async def stop(self) -> None:
-        """Look a last time. Every open page gets what is new, and its events end."""
-        await self.do(self.timed_poll)
-        self.stopping.set()
+        """Poll once more, send what is new, end the event streams."""
+        try:
+            await self.do(self.timed_poll)
+        finally:
+            self.stopping.set()
 
     def timed_poll(self) -> float:
         began = time.thread_time()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from undrift.core.errors import BadRequest
+from undrift.core.errors import BadRequest, RunFailed
 from undrift.live.guard import is_loopback
 
 PORT = 8420
@@ -50,7 +50,7 @@ def serve(folders: Sequence[Path], host: str, port: int | None, token: bool, bro
 
 
 async def until_stopped(server: Any, live: Any, bound: socket.socket) -> None:
-    """Serve until a signal comes. Open pages are shown the end, in a second or not at all."""
+    """Serve until a signal comes, or until the folders cannot be read. Open pages get up to a second for a last update."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
@@ -60,16 +60,19 @@ async def until_stopped(server: Any, live: Any, bound: socket.socket) -> None:
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopped, looking], return_when=asyncio.FIRST_COMPLETED)
+    failed = looking.exception() if looking.done() else None
     for task in (looking, stopped):
         task.cancel()
     server.should_exit = True
-    with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+    with contextlib.suppress(Exception):
         await asyncio.wait_for(live.stop(), 1.0)
-        await asyncio.wait({serving}, timeout=1.0)
+    await asyncio.wait({serving}, timeout=1.0)
     server.force_exit = True
     with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
         await asyncio.wait_for(serving, 1.0)
     live.worker.shutdown(wait=False, cancel_futures=True)
+    if failed is not None:
+        raise RunFailed(f"the folders cannot be read any more: {failed}") from failed
 
 
 def listening(host: str, port: int | None) -> socket.socket:

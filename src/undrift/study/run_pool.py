@@ -9,6 +9,7 @@ from the start, each run gets its share of workers. A federation lies once in me
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from undrift.study.tasks import Federations, Row, StudyCallback, Task
 
 EXTRA_RUNS = 4  # at most so many runs beyond the number of cores, at the end
-WORTH_A_PROCESS = 3.0  # expected seconds of training that are left: below, one more process would start in vain
 STOP_SECONDS = 20.0  # for an interrupted run to make its last round durable
 
 
@@ -52,6 +52,7 @@ def run_together(
 ) -> float:
     """Run all tasks. Returns the wall seconds from the moment when the processes are ready."""
     from undrift.study.bundles import bundled, expected, said
+    from undrift.study.tasks import WORTH_PROCESSES
 
     bundles = bundled(tasks, cores)
     extra = min(cores - 1, EXTRA_RUNS, max(0, len(bundles) - cores))
@@ -69,7 +70,7 @@ def run_together(
         while waiting or any(slot.tasks for slot in slots):
             busy = sum(bool(slot.tasks) for slot in slots)
             shared = (
-                busy + len(waiting) <= cores + extra and sum(expected(bundle) for bundle in waiting) > WORTH_A_PROCESS
+                busy + len(waiting) <= cores + extra and sum(expected(bundle) for bundle in waiting) > WORTH_PROCESSES
             )
             most = cores + extra if shared else cores
             if waiting and busy == len(slots) < most:
@@ -77,7 +78,8 @@ def run_together(
             for slot in slots:
                 if not slot.tasks and waiting and busy < most:
                     slot.tasks, busy = {task.name: task for task in waiting.popleft()}, busy + 1
-                    sender.send(slot.worker.pipe, list(slot.tasks.values()), folder)
+                    with contextlib.suppress(OSError):  # it died: `receive` notices
+                        sender.send(slot.worker.pipe, list(slot.tasks.values()), folder)
             for pipe in wait([slot.worker.pipe for slot in slots], 0.5):
                 slot = next(slot for slot in slots if slot.worker.pipe is pipe)
                 waiting.extendleft(receive(slot, folder, share, callback, store_row))
@@ -251,6 +253,9 @@ def guarded(task: Task, folder: Path, *about: Any) -> Row:
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # stopped, or the parent is gone
         main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # every run is closed; taking the interpreter apart would take most of a second
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or its reader is gone
+            stream.flush()
+    os._exit(0)  # every run is closed; a normal end takes most of a second, to free what the system frees at once

@@ -19,15 +19,14 @@ from undrift.round.lockstep.leaves import Unstackable
 from undrift.round.lockstep.linear import rounded
 from undrift.round.lockstep.mapped import Mapped
 from undrift.round.lockstep.network import Stacked, aligned_rows, widths
-from undrift.round.lockstep.trial import stacked_network
+from undrift.round.lockstep.trial import stacked_network, tried
 
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
 MOST_PARAMETERS = 40_000  # above it a stack leaves the cache, and one by one is as fast
 MOST_SAMPLES = 256  # in a batch, likewise
-FEW_CLASSES = (
-    32  # with so many at most, what the labels mean for the gradient is known for all steps before the first one
-)
-MADE_UP = 8  # samples, on which a network is tried out
+FEW_CLASSES = 32  # with at most so many, the labels' part of the gradient is computed before the first step
+MADE_UP = 8  # samples
+MOST_TRIED = 64  # samples of a batch on which a network is tried out
 IN_EPOCHS = ("epoch_indices", "update_mask", "logits", "sample_weights", "loss", "gradient", "after_clip", "after_step")
 NEVER = ("batch_indices",)  # hooks that work on one client's batches only
 ALONE = ("gradient_at", "sample_gradients")  # needs that look at one client's network
@@ -56,33 +55,36 @@ def read_option(given: str) -> Asked:
     return asked
 
 
-def sample_of(x: torch.Tensor) -> torch.Tensor:
-    """Made-up samples: what is decided may not depend on the data."""
-    draws, shape = torch.Generator().manual_seed(0), (MADE_UP, *x.shape[1:])
-    return torch.randn(shape, generator=draws) if x.is_floating_point() else x.new_zeros(shape)
+def sample_of(x: torch.Tensor, samples: int = MADE_UP) -> torch.Tensor:
+    """Made-up samples: what is decided may not depend on the data. Whole numbers are 0 and 1, which every vocabulary has, in
+    another order for every sample."""
+    draws, shape = torch.Generator().manual_seed(0), (samples, *x.shape[1:])
+    return (
+        torch.randn(shape, generator=draws)
+        if x.is_floating_point()
+        else torch.randint(2, shape, generator=draws).to(x.dtype)
+    )
 
 
-def why_not(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any, any_layer: bool) -> str:
-    """Why this run cannot be in lock-step; empty where it can. `any_layer`: whether layers without a stacked form may run
-    through vmap."""
+def network_of(plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any, any_layer: bool) -> Stacked:
+    """The network of this run for stacks; `Unstackable` says why it cannot be in lock-step. `any_layer`: whether layers
+    without a stacked form may run through vmap."""
     if not isinstance(x, torch.Tensor):
-        return "the samples are not one tensor"
+        raise Unstackable("the samples are not one tensor")
     if not plain_loss:
-        return "the loss is not the plain cross-entropy"
+        raise Unstackable("the loss is not the plain cross-entropy")
     if plan.batch == 1 and plan.layout.batchnorm_needs_two:
-        return "BatchNorm has nothing to learn from batches of one sample"
+        raise Unstackable("BatchNorm has nothing to learn from batches of one sample")
     if augmented:
-        return "augmentation draws for one client at a time"
+        raise Unstackable("augmentation draws for one client at a time")
     for part in plan.method.at_client:
         if reason := part_refuses(part):
-            return reason
-    try:
-        network = stacked_network(flat, sample_of(x).to(flat.device), any_layer=any_layer)
-    except Unstackable as error:
-        return str(error)
+            raise Unstackable(reason)
+    network = stacked_network(flat, any_layer=any_layer)
+    tried(network, flat, sample_of(x, max(2, min(plan.batch, MOST_TRIED))).to(flat.device))
     if any("features" in part.needs for part in plan.method.parts) and not can_show_features(network):
-        return "the features of a network that runs through vmap are not known"
-    return ""
+        raise Unstackable("the features of a network that runs through vmap are not known")
+    return network
 
 
 def part_refuses(part: Part) -> str:
@@ -114,14 +116,15 @@ def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: boo
     asked = read_option(given)
     if asked.word == "off":
         return 0, "clients one by one (asked for)"
-    reason = why_no_gain(plan) if asked.word == "auto" else ""
-    reason = reason or why_not(plan, flat, plain_loss, augmented, x, any_layer=asked.word == "on")
-    if not reason:
-        network = stacked_network(flat, sample_of(x).to(flat.device))
-        return asked.bytes, f"clients in lock-step, as {network.kind}"
-    if asked.word == "on":
-        raise BadRequest(f"--lockstep on is not possible: {reason}; use --lockstep off or leave it out")
-    return 0, f"clients one by one ({reason})"
+    try:
+        if asked.word == "auto" and (reason := why_no_gain(plan)):
+            raise Unstackable(reason)
+        network = network_of(plan, flat, plain_loss, augmented, x, any_layer=asked.word == "on")
+    except Unstackable as error:
+        if asked.word == "on":
+            raise BadRequest(f"--lockstep on is not possible: {error}; use --lockstep off or leave it out") from None
+        return 0, f"clients one by one ({error})"
+    return asked.bytes, f"clients in lock-step, as {network.kind}"
 
 
 def alike(plan: Plan, flat: Flat, sample: torch.Tensor) -> str:
@@ -148,7 +151,7 @@ class Lockstep:
 
     def __init__(self, plan: Plan, flat: Flat, x: torch.Tensor) -> None:
         sample = sample_of(x).to(flat.device)
-        self.network = stacked_network(flat, sample, plan.batch)
+        self.network = stacked_network(flat, plan.batch)
         self.dense = dense_network(flat, plan.batch)
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
         through = widths(flat, sample)
@@ -159,7 +162,8 @@ class Lockstep:
         if any(defines(part, "after_step") for part in plan.method.at_client):
             vectors *= 2  # a second model
         self.of_client = vectors + 3 * 4 * self.rows * self.passing  # and one batch on its way through the network
-        self.of_step = (20 + 4 * min(plan.classes, FEW_CLASSES)) * self.rows  # places, labels and weights of a batch
+        # Places, labels and weights of a batch. With few classes also its log-probabilities, twice, and the labels' gradient.
+        self.of_step = (20 + 12 * (plan.classes if plan.classes <= FEW_CLASSES else 0)) * self.rows
 
     def bytes_of(self, samples: int) -> int:
         """What a client with so many samples takes in a stack: its vectors, its samples and its batches."""

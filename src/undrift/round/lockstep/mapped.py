@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,16 +62,25 @@ class Mapped:
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
     """Refuse a network that changes an attribute when it is called, and put it back: it would be one for all clients."""
-    before = [(child, dict(vars(child))) for child in module.modules()]
+    before = [(child, dict(vars(child)), inside(child)) for child in module.modules()]
     changed = False
     try:
         yield
     finally:
-        for child, known in before:
+        for child, known, kept in before:
             now = vars(child)
             if now.keys() != known.keys() or any(now[name] is not value for name, value in known.items()):
                 now.clear()
                 now.update(known)
                 changed = True
+            for name, content in inside(child).items():
+                if list(map(id, content)) != list(map(id, kept[name])):
+                    known[name][:] = kept[name]
+                    changed = True
     if changed:
         raise Unstackable(f"the model {type(module).__name__} changes itself when it is called")
+
+
+def inside(module: nn.Module) -> dict[str, list[Any]]:
+    """What a module's lists hold, by name."""
+    return {name: [*value] for name, value in vars(module).items() if isinstance(value, list)}

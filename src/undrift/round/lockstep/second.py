@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
-from undrift.contract.networks import StackedModel
+from undrift.contract.context import Batch
+from undrift.contract.networks import OTHER_BATCH, StackedModel
 from undrift.round.lockstep.dense import logits_gradient
 from undrift.round.lockstep.leaves import Leaves, leaves_of
 from undrift.round.lockstep.vectors import Vectors
@@ -30,23 +31,31 @@ class SecondModels:
         starts = [runtime.initial if model is None else model.start.to(device) for model in models]
         self.vectors.load(self.vectors.P, starts)
         self.vectors.load_statistics(starts)
-        self.statistics = self.vectors.F.clone()  # as the step that is not taken yet would leave them
+        self.statistics = self.vectors.F.clone()  # after the steps that are computed but not taken
         self.finite = [True] * len(models)  # of the gradients
         self.ready: set[int] = set()  # places whose gradient is that of this batch and of where the model is
+        self.given: Sequence[Batch | None] = ()  # the batches that the hooks are given now
+        self.batches, self.fresh = (torch.empty(0), torch.empty(0), torch.empty(0)), True
         for place, model in enumerate(models):
             if model is not None:
                 model.join(self, place, self.vectors.P[0][place, : self.nP])
 
-    def begin(self, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> None:
-        """The next batches of the first clients."""
-        self.batches, self.fresh = (x, y, share), True
+    def begin(self, given: Sequence[Batch | None], x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> None:
+        """The next batches of the first clients: as their hooks know them, and stacked."""
+        self.given, self.batches, self.fresh = given, (x, y, share), True
         self.ready.clear()
+
+    def end(self) -> None:
+        """The hooks have been called."""
+        self.given = ()
 
     def vector(self, place: int) -> torch.Tensor:
         return torch.cat([self.vectors.P[0][place, : self.nP], self.vectors.F[place]])
 
-    def learn(self, place: int, lr: float, plus: torch.Tensor | None) -> torch.Tensor:
+    def learn(self, place: int, batch: Batch, lr: float, plus: torch.Tensor | None) -> torch.Tensor:
         """A client's step: clip, then the optimizer. Returns the raw gradient."""
+        if place >= len(self.given) or batch is not self.given[place]:
+            raise RuntimeError(OTHER_BATCH)
         if place not in self.ready:  # a second step on the same batch is computed for its client alone
             self.compute(slice(0, len(self.batches[0])) if self.fresh else slice(place, place + 1))
         self.ready.discard(place)

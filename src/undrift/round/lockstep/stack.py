@@ -142,12 +142,14 @@ class Stack:
         with torch.no_grad():
             self.update(usable)
         for models in self.second:
-            models.begin(x, y, self.share)
+            models.begin([lane.batch for lane in lanes], x, y, self.share)
         for lane, count, value, good in zip(lanes, self.samples, raw, usable):
             if good:
                 lane.stats.add(count, value, lane.mean_weight, lane.proximal)
                 if lane.after_steps:
                     lane.after_step()
+        for models in self.second:
+            models.end()
 
     def dense_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients without autograd, for methods whose hooks need no graph."""

@@ -1,4 +1,4 @@
-"""Which stacked form a network has. It is tried out on made-up samples before it is used."""
+"""Which stacked form a network has, and whether it works: before round 0 it is tried out on made-up samples."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from undrift.round.lockstep.network import (
 PLACES = 5  # of a stack, at which a network is tried out
 
 
-def stacked_network(flat: Flat, sample: torch.Tensor, samples: int | None = None, any_layer: bool = True) -> Stacked:
-    """The network for stacks of batches of so many samples, tried out; `Unstackable` where there is none."""
+def stacked_network(flat: Flat, samples: int | None = None, any_layer: bool = True) -> Stacked:
+    """The network for stacks of batches of so many samples; `Unstackable` where there is none."""
     if not all(parameter.requires_grad for parameter in flat.module.parameters()):
         raise Unstackable("the model has frozen parameters")
     found: Stacked
@@ -37,7 +37,6 @@ def stacked_network(flat: Flat, sample: torch.Tensor, samples: int | None = None
     norms = sum(type(module) is nn.BatchNorm1d for module in flat.module.modules())
     if sum(1 for _ in flat.module.buffers()) != 3 * norms:  # a mean, a variance and a count of batches for each
         raise Unstackable("the model has buffers, which belong to one client")
-    tried(found, flat, sample)
     return found
 
 
