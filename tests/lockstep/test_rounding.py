@@ -60,7 +60,7 @@ def test_bits_do_not_depend_on_place_or_company(seed):
             with torch.no_grad():
                 begun = statistics[some].clone()
                 own = leaves_of(flat.layout, mine, begun)
-                layers = dense.at(own)
+                layers = dense.bind(own)
                 again = layers.forward(x[some].clone(), weights)
                 assert torch.equal(begun, moved)
                 found, per_sample = losses(again, labels)

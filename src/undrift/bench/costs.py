@@ -85,7 +85,7 @@ def count(what: Any) -> Costs:
         "cohort": 1.0,
         "out": False,
         "device": "cpu",
-        "lockstep": "off",  # which saves passes: what is counted are those of the method
+        "lockstep": "off",  # it saves passes; the method's own are counted
     }
     first, second = (adapted, merged) if needs_adapters(what) else (network, network_without_statistics)
     try:

@@ -16,7 +16,7 @@ from undrift.core.vector import Flat, Integers
 if TYPE_CHECKING:
     from undrift.contract.networks import StackedModel
 
-Pass = tuple[torch.Tensor, torch.Tensor | None]  # logits, and features where they are wanted
+Outputs = tuple[torch.Tensor, torch.Tensor | None]  # logits, and features where they are wanted
 CHUNK = 1000  # samples per evaluation pass: a constant, because it changes bits
 
 
@@ -44,7 +44,7 @@ class ClientRuntime(Protocol):
     def spare(self, number: int) -> Flat: ...
     def stacked_passes(
         self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False
-    ) -> list[Pass] | None: ...
+    ) -> list[Outputs] | None: ...
     def wants(self, need: str) -> bool: ...
 
 
@@ -63,19 +63,19 @@ class ClientData:
     def __init__(self, runtime: ClientRuntime, round: int, client: int, integers: Integers) -> None:
         self.runtime, self.round, self.client, self.integers = runtime, round, client, integers
         self.plan: Plan = runtime.plan
-        # Samples are copied when somebody looks at them: a stack reads its batches in place.
+        # x and y are copied at their first use: a stack reads its batches in place.
         self.in_place = runtime.rows_in_place(client)
         self._x: Any = None
         self._y: Any = None
         if self.in_place is None:
             self._x, self._y = runtime.train(client)
         self.n = len(self._y if self.in_place is None else self.in_place.rows)
-        self.held: tuple[Any, Any] | None = None  # samples that are held out, and their targets
+        self.held_out: tuple[Any, Any] | None = None  # samples that are held out, and their targets
         self.notes: list[tuple[str, str, str]] = []  # part, name, JSON
         self.samples_scored = 0  # samples that passed through a network to be scored
         self.samples_trained = 0  # samples trained on, those of twins included
         self.scoring = 0.0  # seconds that scoring took
-        self.ahead: dict[str, Pass] = {}  # passes made before they are asked for
+        self.ahead: dict[str, Outputs] = {}  # passes made before they are asked for
         self.lockstep = False  # whether the client may train in a stack
         self.second_models: list[StackedModel] = []  # what the stack trains beside the client's model
         self._scored: dict[str, Scored] = {}
@@ -100,7 +100,7 @@ class ClientData:
             return
         keep = torch.ones(self.n, dtype=torch.bool)
         keep[positions] = False
-        self.held = self.x[~keep], self.y[~keep]
+        self.held_out = self.x[~keep], self.y[~keep]
         self._x, self._y, self.in_place = self.x[keep], self.y[keep], None
         self.n = len(self._y)
 
@@ -110,9 +110,9 @@ class ClientData:
             return self.runtime.own_test(self.client)
         if on == "train":
             return self.x, self.y
-        return (self.x[:0], self.y[:0]) if self.held is None else self.held
+        return (self.x[:0], self.y[:0]) if self.held_out is None else self.held_out
 
-    def passes(self, vectors: Sequence[torch.Tensor], x: Any, features: bool = False) -> list[Pass]:
+    def passes(self, vectors: Sequence[torch.Tensor], x: Any, features: bool = False) -> list[Outputs]:
         """(logits, features) of every vector on the same samples, in eval mode."""
         began = time.perf_counter()
         self.samples_scored += len(vectors) * len(x)
@@ -149,9 +149,7 @@ class ClientData:
         return other
 
 
-def eval_pass(
-    runtime: ClientRuntime, vector: torch.Tensor, integers: Integers, x: Any, features: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def eval_pass(runtime: ClientRuntime, vector: torch.Tensor, integers: Integers, x: Any, features: bool) -> Outputs:
     """A pass of one model through the spare network."""
     spare = runtime.spare(0)
     spare.load(vector, integers)
@@ -160,9 +158,7 @@ def eval_pass(
     return eval_logits(spare, x, runtime.network_input, features)
 
 
-def eval_logits(
-    flat: Flat, x: Any, network_input: Callable[[Any], Any], features: bool = False
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def eval_logits(flat: Flat, x: Any, network_input: Callable[[Any], Any], features: bool = False) -> Outputs:
     """Logits (and features) in eval mode, in chunks of constant size."""
     flat.module.eval()
     outputs, inputs_of_head = list[torch.Tensor](), list[torch.Tensor]()

@@ -31,13 +31,13 @@ def torch_stream(seed: int, purpose: str, *where: int) -> torch.Generator:
 
 def numpy_stream(seed: int, purpose: str, *where: int) -> np.random.Generator:
     """For everything that happens before there are tensors: partition, noise, selection. It is `Philox(key=…)`, which would
-    also read the operating system's random bytes, in vain."""
-    seeds: Any = Key(key(seed, purpose, *where))  # numpy's types do not know that it takes these
+    also draw from the operating system's entropy and throw it away."""
+    seeds: Any = PhiloxKey(key(seed, purpose, *where))  # numpy's types do not know that it takes these
     return np.random.Generator(np.random.Philox(seeds))
 
 
-class Key(ISeedSequence):
-    """What numpy asks for a key."""
+class PhiloxKey(ISeedSequence):
+    """A seed sequence that returns this key."""
 
     def __init__(self, value: int) -> None:
         self.value = value

@@ -188,7 +188,7 @@ class MappedBlocks:
 
     def release(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give back the memory of tensors that were read and are needed no more."""
-        if not self._places:  # most tensors are small: nobody need look for them
+        if not self._places:  # no large tensor is mapped
             return
         for tensor in tensors:
             key, offset, size = self._places.pop(tensor.data_ptr(), ((0, 0), 0, 0))

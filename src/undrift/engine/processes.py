@@ -39,8 +39,8 @@ class Processes(Pool):
         self.plan_line = (
             f"engine processes: {self.count} worker{several}, one thread each, on {runtime.model.device} ({self.why})"
         )
-        # The data's arena never turns, so its tensors stay valid. They are no concern of `_blocks`, which gives memory back.
-        self._data, self._arena, self._blocks, kept = Arena(), Arena(), MappedBlocks(), MappedBlocks()
+        # The data's arena never turns, so its tensors stay valid. They are mapped apart from `_blocks`, which gives memory back.
+        self._data, self._arena, self._blocks, data_blocks = Arena(), Arena(), MappedBlocks(), MappedBlocks()
         content = runtime_payload(runtime)
         self._frozen, places = Arena(), dict[str, Reference]()
         for name, tensor in content["frozen"].items():
@@ -50,8 +50,8 @@ class Processes(Pool):
         frozen = runtime.model.frozen
         frozen.take(mapped_tensors(places), frozen.digest)  # driver and workers map one copy
         # Driver and workers map one copy of the data and of Θ⁰.
-        runtime.federation.move_arrays(lambda tensor: kept.tensor(self._data.place(tensor)))
-        runtime.initial = kept.tensor(self._data.place(runtime.initial)).to(runtime.model.device)
+        runtime.federation.move_arrays(lambda tensor: data_blocks.tensor(self._data.place(tensor)))
+        runtime.initial = data_blocks.tensor(self._data.place(runtime.initial)).to(runtime.model.device)
         self._data.forget()
         for worker in self.workers:
             worker.chunks.clear()
@@ -100,7 +100,7 @@ class Processes(Pool):
             worker.pipe.send_bytes(packed)
 
     def release(self, reply: Reply, state: Tree) -> None:
-        if state is None:  # of a method that keeps none, for every client of every round
+        if state is None:  # most methods keep no state of a client
             return
         needed = {tensor.data_ptr() for tensor in tensors_in([reply.vector, reply.client_messages])}
         self._blocks.release(tensor for tensor in tensors_in(state) if tensor.data_ptr() not in needed)

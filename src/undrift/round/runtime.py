@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from undrift.contract.client_data import RowsInPlace
+from undrift.contract.client_data import Outputs, RowsInPlace
 from undrift.contract.context import Plan
 from undrift.core import samples
 from undrift.core.vector import Flat
@@ -64,7 +64,7 @@ class Runtime:
             self._spares.append(self.model.twin())
         return self._spares[number]
 
-    def stacked_passes(self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False) -> list[Any] | None:
+    def stacked_passes(self, asked: Sequence[tuple[torch.Tensor, Any]], features: bool = False) -> list[Outputs] | None:
         """(logits, features) of models on samples, with the models as first axis; None where clients train one by one."""
         if self.lockstep is None:
             return None

@@ -77,7 +77,7 @@ class RunStore:
 
     def due(self, server_state: ServerState, elsewhere: float = 0.0) -> bool:
         """Whether to write a checkpoint: after twenty times the cost of the last one, at the latest after 30 s. `elsewhere`:
-        seconds so far in which the process worked for other runs. They pay for checkpoints of their own."""
+        seconds so far in which the process worked for other runs. They do not count."""
         if self.folder is None:
             return False
         if not self._kept or self.every is not None:

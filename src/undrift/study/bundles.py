@@ -56,7 +56,7 @@ def bundled(tasks: Sequence[Task], cores: int) -> list[list[Task]]:
     found.sort(key=lambda bundle: (bundle[0].row.get("seed", 0), -expected(bundle), place[bundle[0].name]))
     if cores == 1 or len(found) <= cores:
         return found
-    # The last ones in halves, so that all cores end at about the same time.
+    # The last bundles are halved, so that all cores finish at about the same time.
     halves = [half for own in found[-cores:] for half in (own[: len(own) // 2], own[len(own) // 2 :]) if half]
     return [*found[:-cores], *halves]
 

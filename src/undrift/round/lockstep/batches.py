@@ -12,7 +12,7 @@ from undrift.round.lockstep.lane import Lane
 from undrift.round.lockstep.linear import ALIGN
 from undrift.round.runtime import Runtime
 
-FEW_NUMBERS = 1 << 20  # of which the samples of all steps may consist to be read at once: they stay in the cache
+FEW_NUMBERS = 1 << 20  # the samples of all steps are read at once if they are at most so many: they stay in the cache
 
 
 class Batches:
@@ -36,13 +36,13 @@ class Batches:
         self.y = y[self.index]
         self.batch = batch
         self.share = shares_of(rows)[torch.from_numpy(counts)].to(device)
-        self.chosen: torch.Tensor | None = None
+        self.label_gradients: torch.Tensor | None = None
 
-    def choose(self, classes: int) -> None:
-        """Know d Σ weights · cross-entropy / d log-probabilities of all steps, [steps, clients, classes, rows]."""
+    def precompute(self, classes: int) -> None:
+        """Compute d Σ weights · cross-entropy / d log-probabilities for all steps, [steps, clients, classes, rows]."""
         steps, clients, rows = self.y.shape
         empty = self.share.new_zeros(steps, clients, classes, rows)
-        self.chosen = empty.scatter_(2, self.y.unsqueeze(2), -self.share.unsqueeze(2))
+        self.label_gradients = empty.scatter_(2, self.y.unsqueeze(2), -self.share.unsqueeze(2))
 
     def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [clients, rows, …], y [clients, rows] and the weights [clients, rows] of a step of the first clients."""
@@ -61,8 +61,8 @@ class Batches:
         """`samples` for steps that no hook looks at. The samples of all steps are read at once, where they are few."""
         width = self.x[:1].numel()
         rows = self.batch if self.batch * width % ALIGN == 0 else self.rows
-        # The rows that a batch is filled up with have weight 0. Where every client's own are aligned alike without them, they
-        # are not copied: what follows in memory takes their place, and some clients' batches more follow the last one.
+        # Padding rows have weight 0, so they may be any samples. Where clients are aligned alike without padding, a client's
+        # padding is the beginning of the next client's batch, and some batches more follow the last one.
         more = -(-(self.rows - rows) // rows)
         index = self.index[:, :, :rows]
         index = torch.cat([index, index[:, :1].expand(-1, more, -1)], 1).flatten(1) if more else index.flatten(1)

@@ -27,19 +27,19 @@ class Linear:
     def __init__(self, weight: int, bias: int | None, samples: int | None, first: bool) -> None:
         self.weight, self.bias, self.samples, self.first = weight, bias, samples, first
 
-    def at(self, leaves: Leaves, into: Places | None) -> LinearAt:
-        return LinearAt(self, leaves, into)
+    def bind(self, leaves: Leaves, into: Places | None) -> BoundLinear:
+        return BoundLinear(self, leaves, into)
 
 
-class LinearAt:
+class BoundLinear:
     """The layer with the parameters of some clients."""
 
     def __init__(self, layer: Linear, leaves: Leaves, into: Places | None) -> None:
         self.layer, self.W = layer, leaves[layer.weight]
-        self.across = self.W.transpose(1, 2)
+        self.W_T = self.W.transpose(1, 2)
         self.b = None if layer.bias is None else leaves[layer.bias].unsqueeze(2)
-        self.along_W = None if into is None else into[layer.weight]
-        self.along_b = None if into is None or layer.bias is None else into[layer.bias]
+        self.grad_W = None if into is None else into[layer.weight]
+        self.grad_b = None if into is None or layer.bias is None else into[layer.bias]
 
     def forward(self, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         self.x = h
@@ -47,18 +47,18 @@ class LinearAt:
 
     def backward(self, g: torch.Tensor, grads: Grads) -> torch.Tensor:
         layer = self.layer
-        grads[layer.weight] = weight_gradient(g, self.x, layer.samples, out=self.along_W)
+        grads[layer.weight] = weight_gradient(g, self.x, layer.samples, out=self.grad_W)
         if layer.bias is not None:
-            grads[layer.bias] = torch.sum(g, 2) if self.along_b is None else torch.sum(g, 2, out=self.along_b)
-        return g if layer.first else torch.bmm(self.across, g)
+            grads[layer.bias] = torch.sum(g, 2) if self.grad_b is None else torch.sum(g, 2, out=self.grad_b)
+        return g if layer.first else torch.bmm(self.W_T, g)
 
 
 class ReLU:
-    def at(self, leaves: Leaves, into: Places | None) -> ReLUAt:
-        return ReLUAt()
+    def bind(self, leaves: Leaves, into: Places | None) -> BoundReLU:
+        return BoundReLU()
 
 
-class ReLUAt:
+class BoundReLU:
     def forward(self, h: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         self.out = torch.relu(h)
         return self.out
@@ -73,11 +73,11 @@ class BatchNorm:
     def __init__(self, norm: Norm) -> None:
         self.norm = norm
 
-    def at(self, leaves: Leaves, into: Places | None) -> BatchNormAt:
-        return BatchNormAt(self.norm, leaves, into)
+    def bind(self, leaves: Leaves, into: Places | None) -> BoundBatchNorm:
+        return BoundBatchNorm(self.norm, leaves, into)
 
 
-class BatchNormAt:
+class BoundBatchNorm:
     def __init__(self, norm: Norm, leaves: Leaves, into: Places | None) -> None:
         self.norm, self.leaves, self.into = norm, leaves, into
         self.weight = None if norm.weight is None else leaves[norm.weight]
@@ -104,17 +104,17 @@ class Dense:
     def __init__(self, layers: list[Layer], parameters: int) -> None:
         self.layers, self.parameters = layers, parameters
 
-    def at(self, leaves: Leaves, into: Places | None = None) -> DenseAt:
-        """The network with the parameters of some clients. `into`: where the gradients go. A weight's place has the outputs
-        that its product is filled up with."""
-        return DenseAt(self, leaves, into)
+    def bind(self, leaves: Leaves, into: Places | None = None) -> BoundDense:
+        """The network with the parameters of some clients. `into`: where the gradients go. A weight's tensor includes
+        its padding outputs."""
+        return BoundDense(self, leaves, into)
 
 
-class DenseAt:
+class BoundDense:
     """forward, then backward, of one stack of batches after the other. Tensors are [clients, outputs, rows] inside."""
 
     def __init__(self, network: Dense, leaves: Leaves, into: Places | None) -> None:
-        self.parameters, self.layers = network.parameters, [layer.at(leaves, into) for layer in network.layers]
+        self.parameters, self.layers = network.parameters, [layer.bind(leaves, into) for layer in network.layers]
         first = next(number for number, layer in enumerate(network.layers) if isinstance(layer, Linear))
         self.backwards = self.layers[: first - 1 if first else None : -1]
 

@@ -57,7 +57,7 @@ def losses(
         batch.loss = loss
     if lanes[0].sample_weights:
         rows, values = weighted(stack, lanes)
-    weights = torch.cat(rows) if changed else filled(rows, stack.share)
+    weights = torch.cat(rows) if changed else padded_rows(rows, stack.share)
     total = (per_sample * weights).sum()
     for place, (lane, batch) in enumerate(zip(lanes, batches)):
         for hook, job, scratch in lane.loss_terms:
@@ -112,7 +112,7 @@ class Head:
         return F.linear(features, self.weight, self.bias)
 
 
-def filled(rows: Sequence[torch.Tensor], shares: torch.Tensor) -> torch.Tensor:
+def padded_rows(rows: Sequence[torch.Tensor], shares: torch.Tensor) -> torch.Tensor:
     """Rows of unequal length in the shape of `shares`, 0 where they end."""
     out = torch.zeros_like(shares)
     for place, row in enumerate(rows):

@@ -29,7 +29,7 @@ def outputs(x: torch.Tensor, W: torch.Tensor, b: torch.Tensor | None) -> torch.T
     return torch.bmm(W, x) if b is None else torch.baddbmm(b, W, x)
 
 
-def filled_up(out: int, inputs: int) -> int:
+def padded_outputs(out: int, inputs: int) -> int:
     """How many outputs a layer is given, so that every client's [out, in] is a multiple of `ALIGN`."""
     step = ALIGN // math.gcd(ALIGN, inputs)
     return -(-out // step) * step
@@ -40,7 +40,7 @@ def weight_gradient(
 ) -> torch.Tensor:
     """[c, out, in] from g [c, out, rows] and x [c, in, rows], of which the first `samples` rows count. Outputs without a
     gradient are added until every client's product is aligned like the others; `out` has a place for them."""
-    outputs, more = g.size(1), filled_up(g.size(1), x.size(1)) - g.size(1)
+    outputs, more = g.size(1), padded_outputs(g.size(1), x.size(1)) - g.size(1)
     if more:
         g = torch.constant_pad_nd(g, (0, 0, 0, more))
     if samples is not None and samples < g.size(2):

@@ -1,7 +1,7 @@
 """A network that is no chain of known layers, for a stack of clients, through `torch.func.vmap`.
 
 The trap: some kernels, those of convolutions for instance, round by the number of clients. A network with layers that are
-not known to round alike is always given `TOGETHER` clients at once, the last time filled up with copies of one of them.
+not known to round alike is always given `AT_ONCE` clients at once, the last time filled up with copies of one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from undrift.core.vector import Flat
 from undrift.round.lockstep.leaves import Leaves, Unstackable
 
-TOGETHER = 4  # clients; a constant, because it changes bits
+AT_ONCE = 4  # clients; a constant, because it changes bits
 
 
 class Mapped:
@@ -43,16 +43,14 @@ class Mapped:
         for at in range(0, len(x), self.together):
             here = slice(at, at + self.together)
             count = len(x[here])
-            logits.append(
-                self.outputs([self.filled_up(leaf[here]) for leaf in leaves], self.filled_up(x[here]))[:count]
-            )
+            logits.append(self.outputs([self.padded(leaf[here]) for leaf in leaves], self.padded(x[here]))[:count])
         return torch.cat(logits)
 
     def outputs(self, leaves: Leaves, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.mapped(dict(zip(self.names, leaves)), x)
         return found
 
-    def filled_up(self, one: torch.Tensor) -> torch.Tensor:
+    def padded(self, one: torch.Tensor) -> torch.Tensor:
         """With copies of the first client, which have no gradient."""
         assert self.together is not None
         missing = self.together - len(one)

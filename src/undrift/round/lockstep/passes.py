@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from undrift.contract.client_data import Outputs
 from undrift.round.lockstep.decide import Lockstep
 from undrift.round.lockstep.leaves import leaves_of
 from undrift.round.lockstep.linear import rounded
@@ -20,16 +21,15 @@ STEP, MOST = (
     64,
     1024,
 )  # rows that go through the network together: multiples of STEP, at most MOST; constants, they change bits
-Pass = tuple[torch.Tensor, Any]  # a model's vector, and the samples
-Found = tuple[torch.Tensor, torch.Tensor | None]  # logits, and features where they are wanted
+Wanted = tuple[torch.Tensor, Any]  # a model's vector, and the samples
 
 
-def passes(runtime: Runtime, asked: Sequence[Pass], features: bool = False) -> list[Found]:
+def passes(runtime: Runtime, asked: Sequence[Wanted], features: bool = False) -> list[Outputs]:
     """Logits (and features) of every pass, in eval mode."""
     lockstep = runtime.lockstep
     assert lockstep is not None
     alike: dict[int, list[int]] = {}
-    found: list[Found] = [(torch.zeros(0, 1), None)] * len(asked)
+    found: list[Outputs] = [(torch.zeros(0, 1), None)] * len(asked)
     for number, (_, x) in enumerate(asked):
         if len(x):
             alike.setdefault(-(-len(x) // STEP), []).append(number)
@@ -45,7 +45,7 @@ def passes(runtime: Runtime, asked: Sequence[Pass], features: bool = False) -> l
     return found
 
 
-def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Pass], rows: int, features: bool) -> list[Found]:
+def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Wanted], rows: int, features: bool) -> list[Outputs]:
     """Passes of about as many samples each, so many rows at a time."""
     plan, device, count = runtime.plan, runtime.model.device, len(asked)
     P = torch.zeros(count, rounded(plan.layout.nP), device=device)
@@ -57,7 +57,7 @@ def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Pass], rows: i
     most = max(len(x) for _, x in asked)
     pieces: list[tuple[torch.Tensor, torch.Tensor | None]] = []
     for at in range(0, most, rows):
-        block = torch.stack([filled(x[at : at + rows], rows) for _, x in (asked[:1] if shared else asked)]).to(device)
+        block = torch.stack([padded(x[at : at + rows], rows) for _, x in (asked[:1] if shared else asked)]).to(device)
         x = runtime.network_input(block.flatten(0, 1))
         x = x.view(len(block), rows, *x.shape[1:])
         logits = lockstep.network(leaves, x.expand(count, *x.shape[1:]))
@@ -69,7 +69,7 @@ def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Pass], rows: i
     ]  # fmt: skip
 
 
-def filled(x: torch.Tensor, rows: int) -> torch.Tensor:
+def padded(x: torch.Tensor, rows: int) -> torch.Tensor:
     """The samples, then zeros up to so many rows."""
     out = x.new_zeros(rows, *x.shape[1:])
     out[: len(x)] = x

@@ -18,17 +18,17 @@ Front = tuple[int, Rates]  # how many clients take a step, and at which rates
 def plain_steps(dense: Dense, batches: Batches, vectors: Vectors, fronts: Sequence[Front]) -> list[torch.Tensor] | None:
     """Take all steps. Returns the clients' losses by step, or None where one is not finite: a client does not take such a
     step, so what was done here does not count."""
-    assert batches.chosen is not None
+    assert batches.label_gradients is not None
     samples, seen, step = batches.read_ahead(), list[torch.Tensor](), 0
     labels, weights = list[torch.Tensor](), list[torch.Tensor]()
     with torch.inference_mode():
         for count, alike in groupby(fronts, key=itemgetter(0)):
             rates = [rates for _, rates in alike]
             steps = slice(step, step + len(rates))
-            network = dense.at(vectors.leaves(count, autograd=False), vectors.gradients(count))
+            network = dense.bind(vectors.leaves(count, autograd=False), vectors.gradients(count))
             labels.append(batches.y[steps, :count].flatten(0, 1))
             weights.append(shares := batches.share[steps, :count])
-            for share, chosen, rate in zip(shares.unbind(), batches.chosen[steps, :count].unbind(), rates):
+            for share, chosen, rate in zip(shares.unbind(), batches.label_gradients[steps, :count].unbind(), rates):
                 seen.append(torch.log_softmax(network.forward(samples(step, count), share), 1))
                 network.backward(through_softmax(chosen, seen[-1]))
                 vectors.step(count, rate)

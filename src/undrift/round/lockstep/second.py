@@ -87,7 +87,7 @@ class SecondModels:
     def gradients(self, leaves: Leaves, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
         if self.dense is not None:
             with torch.no_grad():
-                network = self.dense.at(leaves)
+                network = self.dense.bind(leaves)
                 log_probabilities = torch.log_softmax(network.forward(x, share), 1)
                 return network.backward(logits_gradient(log_probabilities, y, share))
         parameters = leaves[: len(self.vectors.entries)]

@@ -19,7 +19,7 @@ from undrift.round.runtime import Runtime
 
 Work = tuple[Runtime, Order]  # orders of several runs can be served together, each with its own runtime
 
-TOGETHER = ("train", "personalize")  # works that a stack can do
+STACKED_WORKS = ("train", "personalize")
 
 
 def groups(works: Sequence[Work]) -> list[list[int]]:
@@ -27,7 +27,7 @@ def groups(works: Sequence[Work]) -> list[list[int]]:
     steps are alike, largest first, so that those in a stack are of similar length."""
     found, stacks = list[list[int]](), dict[str, list[int]]()
     for position, (runtime, order) in enumerate(works):
-        if runtime.lockstep is None or order.work not in TOGETHER:
+        if runtime.lockstep is None or order.work not in STACKED_WORKS:
             found.append([position])
         else:
             stacks.setdefault(order.work + runtime.lockstep.alike, []).append(position)

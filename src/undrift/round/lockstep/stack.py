@@ -48,7 +48,7 @@ class Stack:
         self.second = second_models(runtime, [lane.data.second_models for lane in self.all])
         self.batches = Batches(runtime, rows, self.all)
         if self.dense is not None and not self.hooked and self.plan.classes <= FEW_CLASSES:
-            self.batches.choose(self.plan.classes)
+            self.batches.precompute(self.plan.classes)
         # Hooks see numbers at every step. Without one, losses are read at the end.
         self.deferred = None if self.hooked else Deferred(len(self.all), self.device, sees=not self.on_device())
         self.taking: torch.Tensor | None = None  # which clients take a step, where losses are read later; None: all
@@ -91,7 +91,7 @@ class Stack:
     def plain(self) -> bool:
         """Take all steps at once, where no hook, mask or clip comes between the product and SGD. False: they are still to
         be taken."""
-        if self.dense is None or self.deferred is None or self.vectors.whole or self.batches.chosen is None:
+        if self.dense is None or self.deferred is None or self.vectors.whole or self.batches.label_gradients is None:
             return False
         fronts = self.fronts()
         rates = {count: self.rates_of(count) for count in set(fronts)}
@@ -108,7 +108,7 @@ class Stack:
         self.active, self.lanes = count, self.all[:count]
         self.leaves = self.vectors.leaves(count, autograd=self.dense is None)
         if self.dense is not None:
-            self.layers = self.dense.at(self.leaves, None if self.vectors.whole else self.vectors.gradients(count))
+            self.bound = self.dense.bind(self.leaves, None if self.vectors.whole else self.vectors.gradients(count))
         self.rates = self.rates_of(count)
 
     def rates_of(self, count: int) -> Rates:
@@ -154,7 +154,7 @@ class Stack:
     def dense_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
         """Losses and gradients without autograd, for methods whose hooks need no graph."""
         lanes, weights = self.lanes, self.share
-        logits = self.layers.forward(x, self.share)
+        logits = self.bound.forward(x, self.share)
         log_probabilities, per_sample = losses(logits, y)
         raw = values = self.numbers((per_sample * self.share).sum(1))
         if self.hooked:
@@ -172,14 +172,14 @@ class Stack:
                     lane.batch.loss = per_sample[place, : len(lane.batch.y)]
                 if lanes[0].sample_weights and stacked is None:
                     rows, values = hooks.weighted(self, lanes)
-                    weights = hooks.filled(rows, self.share)
+                    weights = hooks.padded_rows(rows, self.share)
         usable = self.usable(values)
         if self.deferred is not None or any(usable):
-            if self.batches.chosen is not None:
-                g = through_softmax(self.batches.chosen[step, : self.active], log_probabilities)
+            if self.batches.label_gradients is not None:
+                g = through_softmax(self.batches.label_gradients[step, : self.active], log_probabilities)
             else:
                 g = logits_gradient(log_probabilities, y, weights)
-            self.vectors.take(self.layers.backward(g))
+            self.vectors.take(self.bound.backward(g))
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:

@@ -12,7 +12,7 @@ from undrift.core.vector import Flat
 from undrift.core.words import in_short
 from undrift.round.lockstep.leaves import Unstackable, leaves_of
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.mapped import TOGETHER, Mapped, unchanged
+from undrift.round.lockstep.mapped import AT_ONCE, Mapped, unchanged
 from undrift.round.lockstep.network import (
     Products,
     Stacked,
@@ -22,7 +22,7 @@ from undrift.round.lockstep.network import (
     unknown_leaf,
 )
 
-PLACES = 5  # of a stack, at which a network is tried out
+PLACES = 5  # clients in the stack of a trial
 
 
 def stacked_network(flat: Flat, samples: int | None = None, any_layer: bool = True) -> Stacked:
@@ -49,11 +49,11 @@ def mapped_network(flat: Flat, any_layer: bool) -> Mapped:
             unknown = unknown or unknown_leaf(name, module)
     if unknown and not any_layer:
         raise Unstackable(unknown)
-    return Mapped(flat, head_places(flat), TOGETHER if unknown else None)
+    return Mapped(flat, head_places(flat), AT_ONCE if unknown else None)
 
 
 @dataclass(frozen=True)
-class Trial:
+class StackTrial:
     """What a network gives for made-up samples: stacked, for clients with the same model and samples, and by itself."""
 
     stacked: list[torch.Tensor]  # logits, BatchNorm's statistics, then gradients: each [clients, …]
@@ -61,7 +61,7 @@ class Trial:
     padded: bool  # whether the logits of the first samples are those of a batch without more
 
 
-def trial(network: Stacked, flat: Flat, sample: torch.Tensor, places: int) -> Trial:
+def trial(network: Stacked, flat: Flat, sample: torch.Tensor, places: int) -> StackTrial:
     """One batch forward and backward, filled up with its first sample as the batches of a stack are. It is larger than
     `sample` where the network may look at the whole batch."""
     mapped = isinstance(network, Mapped)
@@ -81,7 +81,7 @@ def trial(network: Stacked, flat: Flat, sample: torch.Tensor, places: int) -> Tr
     padded = not mapped or close(logits[0, : len(sample)], flat(sample))
     # Known layers sum over as many samples as a batch of the run has, not over all of these.
     pairs = [(one, other if mapped else None) for one, other in zip(found, own) if one is not None]
-    return Trial(
+    return StackTrial(
         [logits, statistics, *[one for one, _ in pairs]], [wanted, None, *[other for _, other in pairs]], padded
     )
 

@@ -9,7 +9,7 @@ import torch
 
 from undrift.contract.context import Plan
 from undrift.round.lockstep.leaves import buffers_of
-from undrift.round.lockstep.linear import filled_up, rounded
+from undrift.round.lockstep.linear import padded_outputs, rounded
 
 Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of the clients that have it (None: all)
 
@@ -91,8 +91,8 @@ class Vectors:
         return views + buffers_of(self.plan.layout, self.F[:count])
 
     def gradients(self, count: int) -> list[torch.Tensor]:
-        """Where the first clients' gradients go, one tensor per parameter; a weight's with the outputs that its product is
-        filled up with. Of stacks that are not `whole`."""
+        """Where the first clients' gradients go, one tensor per parameter; a weight's with its padding outputs. Of stacks
+        that are not `whole`."""
         assert not self.whole
         return [
             one[:count].view(count, -1, entry.shape[1]) if len(entry.shape) == 2 else one[:count, :size].view(count, *entry.shape)
@@ -100,7 +100,7 @@ class Vectors:
         ]  # fmt: skip
 
     def take(self, grads: Sequence[torch.Tensor]) -> None:
-        """The gradients of the first clients, one tensor per parameter, where they do not lie in their places yet."""
+        """The gradients of the first clients, one tensor per parameter, unless `backward` wrote them there."""
         if self.whole:
             count = grads[0].size(0)
             torch.cat([grad.reshape(count, -1) for grad in grads], dim=1, out=self.G[0][:count, : self.sizes[0]])
@@ -144,4 +144,4 @@ class Vectors:
 
 def width(shape: Sequence[int]) -> int:
     """Of a parameter of its own: as wide as the product that gives its gradient."""
-    return filled_up(*shape) * shape[1] if len(shape) == 2 else rounded(math.prod(shape))
+    return padded_outputs(*shape) * shape[1] if len(shape) == 2 else rounded(math.prod(shape))
