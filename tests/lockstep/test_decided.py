@@ -14,6 +14,7 @@ import undrift as ud
 from undrift.cli.demo import METHODS
 from undrift.contract.parts import Objective
 from undrift.core.errors import BadRequest
+from undrift.experiment.callback import RunCallback
 from undrift.experiment.options import from_keywords
 from undrift.experiment.setup import prepare
 from undrift.federation.federation import Federation
@@ -161,6 +162,55 @@ def test_a_network_of_words_that_compares_samples_is_refused():
         why(federation, model=Words, lockstep="on", data="digits")
 
 
+def with_hook(inside: bool):
+    chain = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))
+    chain.register_forward_hook(lambda *_: None)
+    return nn.Sequential(chain, nn.Tanh()) if inside else chain
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_of_a_container_keep_a_run_one_by_one(inside):
+    assert why(model=lambda: with_hook(inside)).endswith("has hooks)")
+    with pytest.raises(BadRequest, match=r"--lockstep on is not possible: the module .* has hooks"):
+        why(model=lambda: with_hook(inside), lockstep="on")
+
+
+def test_the_layer_to_blame_is_named_beside_batchnorm():
+    model = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.PReLU(), nn.Linear(8, 10))  # noqa: E731
+    with pytest.raises(BadRequest, match=r"the module PReLU \(3\) has no stacked form"):
+        why(model=model, lockstep="on")
+
+
+def test_activations_in_place_are_stacked_like_others():
+    def model(inplace):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU6(inplace=inplace), nn.Linear(8, 10))
+
+    found = [ud.run("fedavg", model=lambda own=own: model(own), **SMALL, lockstep="on") for own in (False, True)]
+    assert found[0].summary["model_sha256"] == found[1].summary["model_sha256"]
+    assert found[1].setup.plan.lockstep_why == "clients in lock-step, as batched products"
+
+
+class Scaled(nn.Module):
+    """A network that says nothing of its `scale` when it is printed."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(64, 10), scale
+
+    def forward(self, x):
+        return self.scale * self.layer(x.flatten(1))
+
+
+def test_only_equal_networks_share_a_stack():
+    def key(**options):
+        return prepare(from_keywords({**SMALL, **options})).runtime.lockstep.alike
+
+    assert key(model=lambda: Scaled(1.0)) == key(model=lambda: Scaled(1.0))
+    assert key(model=lambda: Scaled(1.0)) != key(model=lambda: Scaled(2.0))
+    assert key(model="mlp(8)") == key(model="mlp(8)", seed=3, lr=0.3)
+    assert key(model="mlp(8)") != key(model="mlp(9)")
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_a_call_changed_is_put_back_also_where_the_call_fails(breaks):
     odd = Odd("keeps")
@@ -190,9 +240,9 @@ def test_frozen_parameters_and_buffers_belong_to_one_client():
         why(tiny(clients=3), model=frozen, lockstep="on", data="digits")
 
 
-@pytest.mark.parametrize("given", ["sometimes", "on(bytes=0)", "on(size=3)", "off(bytes=3)"])
+@pytest.mark.parametrize("given", ["sometimes", "on(bytes=0)", "on(bytes=1e99)", "on(size=3)", "off(bytes=3)"])
 def test_other_words_are_refused_with_a_sentence(given):
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequest, match="lockstep"):
         why(lockstep=given)
 
 
@@ -221,3 +271,44 @@ def test_a_run_says_how_its_clients_trained(tmp_path):
     written = (tmp_path / "run" / "run.toml").read_text()
     assert 'lockstep = "auto"' in written
     assert 'clients = "clients in lock-step, as batched products"' in written
+
+
+class Stopped(RunCallback):
+    """Ctrl-C after round 1."""
+
+    def on_round(self, round, *_):
+        if round == 1:
+            raise KeyboardInterrupt
+
+
+def stopped_run(folder, **options):
+    with pytest.raises(KeyboardInterrupt):
+        ud.run("scaffold", callback=Stopped(), **{**SMALL, **options, "rounds": 4, "out": folder})
+
+
+def test_a_run_goes_on_as_it_began(tmp_path, monkeypatch):
+    """Also one of a version that trained it one by one, and one whose run.toml says nothing of it."""
+    began = "clients one by one (the part objective.scaffold does not declare lockstep = True)"
+    with monkeypatch.context() as patch:
+        patch.setattr("undrift.experiment.setup.decided", lambda *_: (0, began))
+        stopped_run(tmp_path / "old")
+    resumed = ud.resume(tmp_path / "old")
+    assert resumed.setup.plan.lockstep_why == began
+    whole = {
+        how: ud.run("scaffold", **{**SMALL, "rounds": 4}, lockstep=how).summary["model_sha256"] for how in ("off", "on")
+    }
+    assert whole["off"] != whole["on"]
+    assert resumed.summary["model_sha256"] == whole["off"]
+    stopped_run(tmp_path / "new")
+    assert ud.resume(tmp_path / "new").summary["model_sha256"] == whole["on"]
+
+
+def test_a_run_that_cannot_go_on_as_it_began_is_refused(tmp_path, monkeypatch):
+    stopped_run(tmp_path / "run")
+
+    def refused(*_, **__):
+        raise Unstackable("the model rounds differently at another place of a stack")
+
+    monkeypatch.setattr(decide, "network_of", refused)
+    with pytest.raises(BadRequest, match="trained in lock-step, and here they cannot: the model rounds differently"):
+        ud.resume(tmp_path / "run")

@@ -173,4 +173,4 @@ def test_a_stack_has_room_for_the_second_models():
     own = {**OWN, "rounds": 1, "model": NETWORKS["dense"], "lockstep": "on"}
     plain, second = (run_parts(name, tiny(clients=3), **own).setup.runtime.lockstep for name in ("fedavg", "ditto"))
     vectors = 6 * 4 * 160  # 156 parameters, in whole registers
-    assert second.bytes_of(20) - plain.bytes_of(20) == vectors
+    assert second.bytes_of(20, 20) - plain.bytes_of(20, 20) == vectors

@@ -129,6 +129,130 @@ def test_a_client_whose_data_are_not_finite_fails_alone():
     assert [event[1:3] for event in run_parts("fedprox", federation, **own).events] == [(1, "nonfinite")] * 2
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "flood"])
+@pytest.mark.parametrize("more", [{"clip": 0.05}, {}, {**ADAM, "clip": 0.05}])
+def test_a_batch_that_is_not_finite_is_left_out_as_one_by_one(name, more):
+    """The other batches of that client count, whoever is beside it, with and without a clip."""
+    federation = tiny(clients=3, sizes=[40, 30, 25])
+    federation.x[federation.rows(0)[3]] = torch.inf
+    own = {**OWN, "model": NETWORKS["dense"], "batch": 8, "rounds": 2, "tolerate": True, **more}
+    found = [in_stacks(clients, name, federation, **own) for clients in (1, 2, 50)]
+    alone = run_parts(name, federation, **own, lockstep="off")
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+    assert all(outcome.events == alone.events for outcome in found)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fliu", "fedprox"])
+@pytest.mark.parametrize("outputs", [5, 40])
+def test_a_network_may_have_more_outputs_than_classes(name, outputs):
+    own = {**OWN, "model": lambda: nn.Sequential(nn.Linear(5, 17), nn.ReLU(), nn.Linear(17, outputs)), "rounds": 1}
+    found = [in_stacks(clients, name, tiny(clients=3), **own) for clients in (1, 50)]
+    assert found[0].setup.plan.lockstep
+    assert torch.equal(*(outcome.vector for outcome in found))
+    alone = run_parts(name, tiny(clients=3), **own, lockstep="off")
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
+class Modes(nn.Module):
+    """Computes in training otherwise than in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 16), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.first(x))
+        return self.last(3 * h if self.training else h)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedntd", "ditto", "fliu"])
+def test_a_pass_between_two_steps_leaves_the_network_in_training(name):
+    federation = tiny(clients=4, sizes=[40, 30, 20, 25])
+    own = {**OWN, "model": Modes, "rounds": 2}
+    found = [in_stacks(clients, name, federation, **own) for clients in (1, 2, 50)]
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    alone = run_parts(name, federation, **own, lockstep="off")
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
+def words(bad: int) -> Federation:
+    """Three clients with texts of four words out of ten. One word of client 1 is `bad`."""
+    draws = torch.Generator().manual_seed(0)
+    x, y = torch.randint(10, (60, 4), generator=draws), torch.arange(60) % 3
+    x[25, 2] = bad
+    tests = x[:9].clamp(0, 9), y[:9]
+    return Federation("words", (x, y), tests, np.split(np.arange(60), 3), list("abc"), [np.arange(9)] * 3)
+
+
+EMBEDDED = lambda: nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(32, 3))  # noqa: E731
+
+
+@pytest.mark.parametrize("name", ["fedavg", "sampling.subset(which=high)", "flood"])
+@pytest.mark.parametrize("bad", [-1, 3, 10])
+def test_a_client_whose_words_are_out_of_range_fails_alone(name, bad):
+    """Also where its pass over the data fails before the first step. -1 is not the last word."""
+    own = {**OWN, "model": EMBEDDED, "rounds": 1, "tolerate": True, "evaluate_every": 100}
+    found = [in_stacks(clients, name, words(bad), **own) for clients in (1, 50)]
+    alone = run_parts(name, words(bad), **own, lockstep="off")
+    assert torch.equal(*(outcome.vector for outcome in found))
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+    left_out = [] if bad == 3 else [(1, "exception")]
+    assert all([event[1:3] for event in outcome.events] == left_out for outcome in (*found, alone))
+
+
+@dataclass(frozen=True)
+class InPlace(Objective):
+    """Changes its state in place. Client 2 raises in round 1, after that."""
+
+    lockstep: ClassVar = True
+
+    def init_client(self, job):
+        return {"sum": torch.zeros(job.plan.layout.nP)}
+
+    def before_training(self, job, state, server_message):
+        return state
+
+    def gradient(self, P, G, batch, job, scratch):
+        scratch["sum"].add_(G, alpha=0.1)
+        G.add_(scratch["sum"])
+        if (job.client, job.round) == (2, 1):
+            raise ValueError("mine")
+
+    def after_training(self, job, scratch, state):
+        return scratch, {}
+
+
+def test_who_raises_changes_no_state_of_the_others_in_the_stack():
+    federation = tiny(clients=4, sizes=[20, 30, 25, 9])
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 3, "tolerate": True, "selection": "all", "cohort": None}
+    found = [in_stacks(clients, InPlace(), federation, **own) for clients in (1, 2, 50)]
+    alone = run_parts(InPlace(), federation, **own, lockstep="off")
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_may_be_small_numbers(dtype):
+    federation = tiny(clients=3)
+    federation.y = federation.y.to(dtype)
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 1}
+    for name in ("fedavg", "fedprox"):
+        found = run_parts(name, federation, **own, lockstep="on").vector
+        assert torch.equal(found, run_parts(name, tiny(clients=3), **own, lockstep="on").vector)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_a_stack_of_sixty(name):
+    """Of unequal sizes, so that the front becomes shorter many times."""
+    federation = tiny(clients=60, sizes=[1 + 7 * client % 50 for client in range(60)])
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 2, "selection": "all", "cohort": None}
+    found = [in_stacks(clients, name, federation, **own) for clients in (1, 2, 7, 50, 60)]
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    alone = run_parts(name, federation, **own, lockstep="off")
+    assert torch.allclose(found[0].vector, alone.vector, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("more", [{}, {"persist_momentum": True}, {"momentum": 0.0}, ADAM])
 @pytest.mark.parametrize("broken", [False, True])
 def test_steps_without_a_look_at_losses_have_the_bits_of_steps_with_one(monkeypatch, broken, more):
@@ -268,10 +392,27 @@ def test_a_stack_is_cut_by_bytes():
     assert runtime.plan.layout.nP == 177_996
     orders = [Order("train", 0, client, runtime.initial, {}, size=60) for client in range(1000)]
     found = groups([(runtime, order) for order in orders])
-    each = runtime.lockstep.bytes_of(60)
+    each = runtime.lockstep.bytes_of(60, 60)
     assert sorted(position for group in found for position in group) == list(range(1000))
     assert all(len(group) * each <= 50_000_000 for group in found)
     assert max(map(len, found)) == 50_000_000 // each > 1
+
+
+def test_everything_that_is_laid_out_by_steps_is_as_long_as_the_largest_client():
+    """A client with very many samples gets few others beside it: they would be laid out over all of its steps."""
+    own = {**OWN, "model": NETWORKS["dense"], "rounds": 1, "lockstep": "on(bytes=50000000)"}
+    runtime = run_parts("fedavg", tiny(clients=3), **own).setup.runtime
+    sizes = [20_000, *[5] * 2_000]
+    orders = [Order("train", 0, client, runtime.initial, {}, size=size) for client, size in enumerate(sizes)]
+    for group in groups([(runtime, order) for order in orders]):
+        longest = max(sizes[position] for position in group)
+        laid_out = len(group) * -(-longest // runtime.plan.batch) * runtime.plan.epochs * runtime.lockstep.of_step
+        assert len(group) == 1 or laid_out <= 50_000_000
+    assert (
+        runtime.lockstep.bytes_of(5, 5)
+        < runtime.lockstep.bytes_of(5, 20_000)
+        < runtime.lockstep.bytes_of(20_000, 20_000)
+    )
 
 
 def test_chunks_for_workers_take_equally_long():

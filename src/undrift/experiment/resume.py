@@ -209,7 +209,9 @@ def rebuild_setup(
     if model is not None:
         table["model"] = model
     options = from_keywords({**table, "out": str(folder)})
-    setup = prepare(options, federation or found_federation(options), None if method is not None else parts)
+    # A run goes on as it began, also where this version or this machine would decide otherwise.
+    trained = about.get("clients", "clients one by one (by a version without lock-step)")
+    setup = prepare(options, federation or found_federation(options), None if method is not None else parts, trained)
     if method is not None and parts is not None and [part_text(part) for part in setup.method.parts] != parts:
         raise BadRequest(f"the method is not the one of {folder}; give the same one: {', '.join(parts)}")
     refuse_other_data(folder, setup.federation, about)

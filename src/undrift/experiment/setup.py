@@ -73,8 +73,11 @@ class Setup:
         )  # fmt: skip
 
 
-def prepare(options: Options, federation: Federation | None = None, parts: list[str] | None = None) -> Setup:
-    """Build everything a run needs. What cannot work is refused here, before round 0, with one sentence."""
+def prepare(
+    options: Options, federation: Federation | None = None, parts: list[str] | None = None, trained: str = ""
+) -> Setup:
+    """Build everything a run needs. What cannot work is refused here, before round 0, with one sentence. `trained`: how the
+    clients of a run that is resumed have trained so far, as run.toml says it."""
     federation = federation or build_federation(options)
     if options.unseen and not federation.unseen:
         raise BadRequest("unseen clients are chosen when a federation is made; give unseen to federate or from_clients")
@@ -105,7 +108,7 @@ def prepare(options: Options, federation: Federation | None = None, parts: list[
     network.try_task(task, trial)
     loss, augment = network.loss(options.loss, trial, task), network.augmentation(options.augment, federation)
     plain = options.loss is None and type(task) is tasks.classification
-    stack, why = decided(options.lockstep, plan, flat, plain, augment is not None, trial.x)
+    stack, why = decided(options.lockstep, plan, flat, plain, augment is not None, trial.x, trained)
     plan = replace(plan, lockstep=stack, lockstep_why=why)
     runtime = Runtime(
         plan, federation, flat, loss, augment,

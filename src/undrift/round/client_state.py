@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from undrift.contract.context import Tree, finite_tree, moved
+from undrift.contract.context import Tree, copied, finite_tree, moved
 from undrift.core.vector import Integers
 from undrift.round.orders import Order, Reply
 from undrift.store.states import States
@@ -35,7 +35,8 @@ class ClientState:
         """The state an order carries, with its tensors on the model's device."""
         if order.state is None:
             return ClientState(new=True)
-        tree = cast(Mapping[str, Any], moved(order.state, device))
+        # A copy: a part that changes its state in place and then fails has changed nothing.
+        tree = cast(Mapping[str, Any], moved(copied(order.state), device))
         private = tree.get("private") or {}
         return ClientState(
             tree.get("parts", {}),

@@ -34,7 +34,8 @@ def fitting(setup: Setup) -> tuple[str, int]:
         return "", 1
     federation = setup.federation
     cohort = plan.cohort or plan.clients
-    run_bytes = cohort * lockstep.bytes_of(math.ceil(plan.total / plan.clients))
+    size = math.ceil(plan.total / plan.clients)
+    run_bytes = cohort * lockstep.bytes_of(size, size)
     tensors = [federation.x, federation.y, federation.test_x, federation.test_y]
     data_bytes = sum(leaf.nbytes for one in tensors for leaf in samples.leaves(one))
     return lockstep.alike, max(1, int(min(lockstep.bytes / run_bytes, DATA_BYTES / max(1, data_bytes))))

@@ -23,7 +23,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4  # rounding alone, after a few steps of a small 
 def stacks_of(clients: int) -> Iterator[None]:
     """Stacks of so many clients, whatever their size."""
     before = Lockstep.bytes_of
-    Lockstep.bytes_of = lambda self, samples: self.bytes // clients  # type: ignore[method-assign]
+    Lockstep.bytes_of = lambda self, samples, longest: self.bytes // clients  # type: ignore[method-assign]
     try:
         yield
     finally:

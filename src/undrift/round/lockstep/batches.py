@@ -33,15 +33,15 @@ class Batches:
             counts[: lane.steps, place] = lane.counts[: lane.steps]
             start += lane.data.n
         self.x, y, self.index = gathered(lanes, torch.from_numpy(places).to(device))
-        self.y = y[self.index]
+        self.y = y[self.index].long()
         self.batch = batch
         self.share = shares_of(rows)[torch.from_numpy(counts)].to(device)
         self.label_gradients: torch.Tensor | None = None
 
-    def precompute(self, classes: int) -> None:
-        """Compute d Σ weights · cross-entropy / d log-probabilities for all steps, [steps, clients, classes, rows]."""
+    def precompute(self, outputs: int) -> None:
+        """Compute d Σ weights · cross-entropy / d log-probabilities for all steps, [steps, clients, outputs, rows]."""
         steps, clients, rows = self.y.shape
-        empty = self.share.new_zeros(steps, clients, classes, rows)
+        empty = self.share.new_zeros(steps, clients, outputs, rows)
         self.label_gradients = empty.scatter_(2, self.y.unsqueeze(2), -self.share.unsqueeze(2))
 
     def of(self, step: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -93,7 +93,11 @@ def gathered(lanes: Sequence[Lane], index: torch.Tensor) -> tuple[torch.Tensor, 
     samples are rows of one tensor need no copy of them."""
     found = [lane.data.in_place for lane in lanes]
     first = found[0]
-    rows = [] if first is None else [one.rows for one in found if one is not None and one.x is first.x]
+    rows = (
+        []
+        if first is None
+        else [one.rows for one in found if one is not None and one.x is first.x and one.y is first.y]
+    )
     if first is None or len(rows) < len(lanes):
         return torch.cat([lane.data.x for lane in lanes]), torch.cat([lane.data.y for lane in lanes]), index
     return first.x, first.y, torch.cat(rows)[index]

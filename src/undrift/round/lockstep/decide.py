@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import torch
+from torch import nn
 
 from undrift.contract.context import Plan
 from undrift.contract.parts import Part, defines
 from undrift.core import text
 from undrift.core.errors import BadRequest
+from undrift.core.modules import module_copy
 from undrift.core.vector import Flat
 from undrift.core.words import shown
 from undrift.round.lockstep.dense import dense_network
 from undrift.round.lockstep.leaves import Unstackable
 from undrift.round.lockstep.linear import rounded
-from undrift.round.lockstep.mapped import Mapped
-from undrift.round.lockstep.network import Stacked, aligned_rows, widths
+from undrift.round.lockstep.network import KNOWN, Stacked, aligned_rows, chain, widths
 from undrift.round.lockstep.trial import stacked_network, tried
 
 BYTES = 1 << 25  # of one stack, unless the user says otherwise: more does not stay in a processor's cache
@@ -45,11 +48,14 @@ def read_option(given: str) -> Asked:
 
     def on(bytes: float = BYTES) -> Asked:
         if not 1 <= bytes < 2**50:
-            raise BadRequest(f"--lockstep: bytes must be at least 1, not {bytes:g}")
+            raise BadRequest(f"bytes must be at least 1 and below 2**50, not {bytes:g}")
         return Asked("on", int(bytes))
 
     words: dict[str, Any] = {"auto": lambda: Asked("auto"), "on": on, "off": lambda: Asked("off")}
-    asked = text.build("lockstep", given, words)
+    try:
+        asked = text.build("lockstep", given, words)
+    except BadRequest as error:
+        raise BadRequest(f"--lockstep: {error}" if "--lockstep" not in str(error) else str(error)) from None
     if not isinstance(asked, Asked):  # of a user's own code, which this option has no use for
         raise BadRequest(f"--lockstep must be auto, on, off or on(bytes=…), not {shown(given)}")
     return asked
@@ -111,9 +117,14 @@ def why_no_gain(plan: Plan) -> str:
     return f"batches of {plan.batch} samples are too large to gain from it" if plan.batch > MOST_SAMPLES else ""
 
 
-def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any) -> tuple[int, str]:
-    """(bytes of a stack, or 0 for one by one; a sentence that says which of the two, and why)."""
+def decided(
+    given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: bool, x: Any, before: str = ""
+) -> tuple[int, str]:
+    """(bytes of a stack, or 0 for one by one; a sentence that says which of the two, and why). `before`: the sentence of a run
+    that is resumed, which goes on as it began."""
     asked = read_option(given)
+    if before.startswith("clients one by one"):
+        return 0, before
     if asked.word == "off":
         return 0, "clients one by one (asked for)"
     try:
@@ -121,6 +132,10 @@ def decided(given: str, plan: Plan, flat: Flat, plain_loss: bool, augmented: boo
             raise Unstackable(reason)
         network = network_of(plan, flat, plain_loss, augmented, x, any_layer=asked.word == "on")
     except Unstackable as error:
+        if before:
+            raise BadRequest(
+                f"the clients of this run trained in lock-step, and here they cannot: {error}; resume it where it began"
+            ) from None
         if asked.word == "on":
             raise BadRequest(f"--lockstep on is not possible: {error}; use --lockstep off or leave it out") from None
         return 0, f"clients one by one ({error})"
@@ -141,9 +156,29 @@ def alike(plan: Plan, flat: Flat, sample: torch.Tensor) -> str:
         plan.persist_momentum,
         plan.lockstep,
     )
-    network = (plan.layout.signature, str(flat.module), str(flat.device), tuple(sample.shape), str(sample.dtype))
+    network = (
+        plan.layout.signature,
+        same_module(flat.module),
+        str(flat.device),
+        tuple(sample.shape),
+        str(sample.dtype),
+    )
     known = repr((network, settings, plan.method.at_client, needs, private, plan.classes))
     return hashlib.sha256(known.encode()).hexdigest()
+
+
+def same_module(module: nn.Module) -> str:
+    """Equal for modules that compute the same. A chain of known layers prints all it is. Of any other the attributes count,
+    and code that is not a module's of its own; one that cannot be pickled is like no other."""
+    try:
+        if all(type(layer) in KNOWN or type(layer) is nn.BatchNorm1d for _, layer in chain("", module)):
+            return str(module)
+        bare = module_copy(module)
+        for child in bare.modules():
+            child._parameters, child._buffers = dict.fromkeys(child._parameters), dict.fromkeys(child._buffers)
+        return f"{module} {hashlib.sha256(cloudpickle.dumps(bare)).hexdigest()}"
+    except Exception:
+        return f"{module} {uuid.uuid4()}"
 
 
 class Lockstep:
@@ -156,16 +191,18 @@ class Lockstep:
         self.rows, self.bytes = aligned_rows(flat, sample, plan.batch), plan.lockstep
         through = widths(flat, sample)
         self.plan, self.sample, self.widest = plan, sample[0].numel(), max(through)
-        self.passing = sum(through) if isinstance(self.network, Mapped) else self.sample  # of a sample in the network
+        self.passing = sum(through)  # numbers of a sample on its way through the network
         self.alike = alike(plan, flat, sample)
         vectors = (7 if plan.optimizer == "adam" else 6) * 4 * rounded(plan.layout.nP)
         if any(defines(part, "after_step") for part in plan.method.at_client):
             vectors *= 2  # a second model
         self.of_client = vectors + 3 * 4 * self.rows * self.passing  # and one batch on its way through the network
         # Places, labels and weights of a batch. With few classes also its log-probabilities, twice, and the labels' gradient.
-        self.of_step = (20 + 12 * (plan.classes if plan.classes <= FEW_CLASSES else 0)) * self.rows
+        outputs = 0 if self.dense is None or self.dense.outputs > FEW_CLASSES else self.dense.outputs
+        self.of_step = (28 + 12 * outputs) * self.rows
 
-    def bytes_of(self, samples: int) -> int:
-        """What a client with so many samples takes in a stack: its vectors, its samples and its batches."""
-        steps = self.plan.epochs * -(-samples // self.plan.batch)
+    def bytes_of(self, samples: int, longest: int) -> int:
+        """What a client with so many samples takes in a stack whose longest client has `longest`: its vectors, its samples and
+        its batches."""
+        steps = self.plan.epochs * -(-longest // self.plan.batch)
         return self.of_client + 4 * samples * self.sample + self.of_step * steps

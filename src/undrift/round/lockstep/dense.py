@@ -101,8 +101,8 @@ Layer = Linear | ReLU | BatchNorm
 class Dense:
     """A chain of such layers."""
 
-    def __init__(self, layers: list[Layer], parameters: int) -> None:
-        self.layers, self.parameters = layers, parameters
+    def __init__(self, layers: list[Layer], parameters: int, outputs: int) -> None:
+        self.layers, self.parameters, self.outputs = layers, parameters, outputs
 
     def bind(self, leaves: Leaves, into: Places | None = None) -> BoundDense:
         """The network with the parameters of some clients. `into`: where the gradients go. A weight's tensor includes
@@ -136,11 +136,11 @@ class BoundDense:
 def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
     """The network in this form; None where it has another layer, a parameter twice or an activation of more axes."""
     places = places_of(flat)
-    layers: list[Layer] = []
+    layers, outputs = list[Layer](), 0
     used: list[int | None] = []
     for _, module in chain("", flat.module):
         if type(module) is nn.Linear:
-            bias = None if module.bias is None else places[id(module.bias)]
+            bias, outputs = None if module.bias is None else places[id(module.bias)], module.out_features
             layers.append(Linear(places[id(module.weight)], bias, samples, first=not used))
             used += [places[id(module.weight)], bias]
         elif type(module) is nn.ReLU:
@@ -154,7 +154,7 @@ def dense_network(flat: Flat, samples: int | None = None) -> Dense | None:
         elif type(module) is not nn.Identity:
             return None
     known = sorted(place for place in used if place is not None)
-    return Dense(layers, len(known)) if known == list(range(len(flat.parameters))) else None
+    return Dense(layers, len(known), outputs) if known == list(range(len(flat.parameters))) else None
 
 
 def losses(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

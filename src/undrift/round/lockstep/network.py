@@ -6,6 +6,7 @@ how a linear layer rounds alike for every client.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -118,7 +119,10 @@ def stacked_layer(name: str, module: nn.Module, places: dict[int, int], samples:
     if isinstance(module, nn.GroupNorm):
         groups, eps = module.num_groups, module.eps
         return affine(lambda x: F.group_norm(x.flatten(0, 1), groups, eps=eps).view_as(x), weight, bias, 0)
-    return lambda _, x, __: module(x)
+    act = copy.copy(module)  # never in place: a layer's inputs are needed for its gradient
+    if getattr(act, "inplace", False):
+        act.inplace = False  # type: ignore[assignment]
+    return lambda _, x, __: act(x)
 
 
 def batch_norm(norm: Norm) -> Layer:
@@ -146,6 +150,8 @@ def linear(weight: int | None, bias: int | None, samples: int | None) -> Layer:
 def embedding(weight: int | None) -> Layer:
     def layer(leaves: Leaves, x: torch.Tensor, share: Share) -> torch.Tensor:
         assert weight is not None
+        if x.device.type == "cpu" and bool((x < 0).any()):  # it would count from the end; a device refuses by itself
+            raise IndexError("a word's number is below 0")
         client = torch.arange(len(x), device=x.device).view(-1, *[1] * (x.dim() - 1))
         return leaves[weight][client, x]
 

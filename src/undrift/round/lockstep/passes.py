@@ -6,10 +6,12 @@ the others in the stack, and a pass alone is a stack of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from undrift.contract.client_data import Outputs
 from undrift.round.lockstep.decide import Lockstep
@@ -33,16 +35,26 @@ def passes(runtime: Runtime, asked: Sequence[Wanted], features: bool = False) ->
     for number, (_, x) in enumerate(asked):
         if len(x):
             alike.setdefault(-(-len(x) // STEP), []).append(number)
-    runtime.model.module.eval()
-    for steps, numbers in alike.items():
-        rows = min(steps * STEP, MOST)
-        together = max(1, lockstep.bytes // (8 * (rounded(runtime.plan.layout.nP) + 3 * rows * lockstep.widest)))
-        for at in range(0, len(numbers), together):
-            some = numbers[at : at + together]
-            with torch.no_grad():
+    with evaluating(runtime.model.module), torch.no_grad():
+        for steps, numbers in alike.items():
+            rows = min(steps * STEP, MOST)
+            together = max(1, lockstep.bytes // (8 * (rounded(runtime.plan.layout.nP) + 3 * rows * lockstep.widest)))
+            for at in range(0, len(numbers), together):
+                some = numbers[at : at + together]
                 for number, one in zip(some, stacked(runtime, lockstep, [asked[n] for n in some], rows, features)):
                     found[number] = one
     return found
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In eval mode. Hooks may ask for a pass between two steps, so the mode is put back."""
+    was = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was)
 
 
 def stacked(runtime: Runtime, lockstep: Lockstep, asked: Sequence[Wanted], rows: int, features: bool) -> list[Outputs]:

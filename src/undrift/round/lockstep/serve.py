@@ -37,16 +37,16 @@ def groups(works: Sequence[Work]) -> list[list[int]]:
 
 
 def cut_by_bytes(works: Sequence[Work], positions: Sequence[int]) -> list[list[int]]:
-    found, taken = list[list[int]](), float("inf")
+    """`positions`: largest first. Everything that a stack lays out by steps is as long as its largest client."""
+    found, taken, longest = list[list[int]](), float("inf"), 0
     for position in positions:
         runtime, order = works[position]
         assert runtime.lockstep is not None
-        cost = runtime.lockstep.bytes_of(order.size)
-        if taken + cost > runtime.lockstep.bytes:
+        if taken + runtime.lockstep.bytes_of(order.size, longest) > runtime.lockstep.bytes:
             found.append([])
-            taken = 0
+            taken, longest = 0, order.size
         found[-1].append(position)
-        taken += cost
+        taken += runtime.lockstep.bytes_of(order.size, longest)
     return found
 
 
@@ -116,15 +116,19 @@ def outputs_of(clients: Sequence[ClientRound]) -> Sequence[torch.Tensor | None]:
 
 
 def score_ahead(clients: Sequence[ClientRound], role: str) -> None:
-    """Passes over the clients' training data that hooks will ask for."""
+    """Passes over the clients' training data that hooks will ask for. Where one fails, each client finds out alone."""
     wanted = [
         work for work in clients if any(role in part.passes(work.order.round) for part in work.plan.method.at_client)
     ]
     if not wanted:
         return
     began, runtime = time.perf_counter(), wanted[0].runtime
-    asked = [(work.trained if role == "trained" else work.received, work.data.x) for work in wanted]
-    for work, found in zip(wanted, passes(runtime, asked, runtime.wants("features"))):
+    try:
+        asked = [(work.trained if role == "trained" else work.received, work.data.x) for work in wanted]
+        outputs = passes(runtime, asked, runtime.wants("features"))
+    except Exception:
+        return
+    for work, found in zip(wanted, outputs):
         work.data.ahead[role] = found
         work.data.scoring += (time.perf_counter() - began) / len(wanted)
 

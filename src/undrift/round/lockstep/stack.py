@@ -47,8 +47,8 @@ class Stack:
         self.load()
         self.second = second_models(runtime, [lane.data.second_models for lane in self.all])
         self.batches = Batches(runtime, rows, self.all)
-        if self.dense is not None and not self.hooked and self.plan.classes <= FEW_CLASSES:
-            self.batches.precompute(self.plan.classes)
+        if self.dense is not None and not self.hooked and self.dense.outputs <= FEW_CLASSES:
+            self.batches.precompute(self.dense.outputs)
         # Hooks see numbers at every step. Without one, losses are read at the end.
         self.deferred = None if self.hooked else Deferred(len(self.all), self.device, sees=not self.on_device())
         self.taking: torch.Tensor | None = None  # which clients take a step, where losses are read later; None: all
@@ -224,7 +224,8 @@ class Stack:
         if plan.clip is not None:
             G = self.vectors.G[0][: self.active]
             norm = torch.linalg.vector_norm(G, dim=1, keepdim=True)
-            G.mul_(torch.clamp(plan.clip / (norm + 1e-6), max=1.0))
+            # Only the parameters' own columns: padding has to stay 0, and a norm may be NaN.
+            G[:, : self.layout.nP].mul_(torch.clamp(plan.clip / (norm + 1e-6), max=1.0))
         if self.hooked and usable is not None:
             for place, (lane, good) in enumerate(zip(lanes, usable)):
                 if good and lane.after_clips:

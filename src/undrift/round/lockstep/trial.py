@@ -18,6 +18,7 @@ from undrift.round.lockstep.network import (
     Stacked,
     aligned_rows,
     head_places,
+    refuse_hooks,
     refuse_leaf,
     unknown_leaf,
 )
@@ -32,8 +33,12 @@ def stacked_network(flat: Flat, samples: int | None = None, any_layer: bool = Tr
     found: Stacked
     try:
         found = Products(flat, samples)
-    except Unstackable:
-        found = mapped_network(flat, any_layer)
+    except Unstackable as of_chain:
+        try:
+            found = mapped_network(flat, any_layer)
+        except Unstackable as error:
+            # A BatchNorm1d is no obstacle in a chain, so what keeps the chain from products is to blame.
+            raise (of_chain if "BatchNorm1d" in str(error) else error) from None
     norms = sum(type(module) is nn.BatchNorm1d for module in flat.module.modules())
     if sum(1 for _ in flat.module.buffers()) != 3 * norms:  # a mean, a variance and a count of batches for each
         raise Unstackable("the model has buffers, which belong to one client")
@@ -44,6 +49,7 @@ def mapped_network(flat: Flat, any_layer: bool) -> Mapped:
     """Layers that are not known to round alike need a fixed number of clients. Without `any_layer` they are refused."""
     unknown = ""
     for name, module in flat.module.named_modules():
+        refuse_hooks(name, module)
         if not any(True for _ in module.children()):
             refuse_leaf(name, module)
             unknown = unknown or unknown_leaf(name, module)
