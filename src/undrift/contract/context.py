@@ -269,6 +269,20 @@ def finite_tree(tree: Tree) -> bool:
     return True
 
 
+def add_scaled(G: torch.Tensor, vector: torch.Tensor, scale: float | torch.Tensor) -> None:
+    """G += scale · vector, in place. In lock-step `scale` may be a column, with a number for every client."""
+    if isinstance(scale, torch.Tensor):
+        G.addcmul_(vector, scale)
+    else:
+        G.add_(vector, alpha=scale)
+
+
+def stack_scaled(scratches: Sequence[tuple[float, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scratches (scale, vector along P) of many clients as (column, [clients, nP]), for `add_scaled`."""
+    scales, vectors = zip(*scratches)
+    return torch.tensor(scales, dtype=torch.float32, device=vectors[0].device).unsqueeze(1), torch.stack(vectors)
+
+
 def server_sum(vectors: Sequence[torch.Tensor], weights: Sequence[float] | float = 1.0) -> torch.Tensor:
     """Σ weight · vector as a float64 sum in the order given, rounded once to float32: the same on every engine."""
     factors = [weights] * len(vectors) if isinstance(weights, (int, float)) else list(weights)

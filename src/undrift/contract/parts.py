@@ -25,7 +25,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from undrift.contract.context import Batch, Message, Plan, Problem, Replies, Server, Tree, copied, server_sum
+from undrift.contract.context import (
+    Batch,
+    Message,
+    Plan,
+    Problem,
+    Replies,
+    Server,
+    Tree,
+    add_scaled,
+    copied,
+    server_sum,
+)
 from undrift.contract.declare import Declaration
 from undrift.contract.job import Job
 from undrift.contract.parameters import Range, check_parameters
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AXES", "Batch", "Combine", "Job", "Objective", "Part", "Personalize", "Plan", "Private", "Problem", "Range", "Replies",
-    "Sampling", "Server", "ServerUpdate", "Tree", "Upload", "Weighting", "copied", "defines", "server_sum",
+    "Sampling", "Server", "ServerUpdate", "Tree", "Upload", "Weighting", "add_scaled", "copied", "defines", "server_sum",
 ]  # fmt: skip
 
 
@@ -50,9 +61,8 @@ class Part:
     measures: ClassVar[str] = ""  # "received" where a rule measures the received model
     ignores_weights: ClassVar[bool] = False  # a Combine that does not use the weights
     freezes: ClassVar[Sequence[str]] = ()  # shell patterns of parameters that are not trained with this part
-    lockstep: ClassVar[bool] = (
-        False  # its hooks inside the epochs may be called for many clients in turn, batch by batch
-    )
+    # Whether its hooks inside the epochs may be called for many clients in turn, batch by batch.
+    lockstep: ClassVar[bool] = False
     protects: ClassVar[bool] = False  # its noise protects somebody, so at real sites nobody may be able to repeat it
 
     def passes(self, round: int) -> Sequence[str]:
@@ -182,6 +192,13 @@ class Objective(Part):
     def after_clip(self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: Any) -> None:
         """Change the flat gradient G in place after it is clipped: what acts like weight decay."""
         raise NotImplementedError
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> Any:
+        """In lock-step, many clients' scratches as one tree, whose tensors have the clients as first axis. `logits`, `gradient`
+        and `after_clip` are then called once for all of them, with z [clients, rows, classes] or P and G [clients, nP], this
+        tree, and no job. `logits` gets a batch with logits, features and head of all clients, the others none. None: each
+        client by itself."""
+        return None
 
     def proximal_strength(self, job: Job) -> float:
         """μ of a proximal pull towards a fixed point: it shortens every later step (FedNova's a needs it)."""

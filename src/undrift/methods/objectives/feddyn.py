@@ -21,12 +21,13 @@ the clip shortens the linear term.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.context import Message
+from undrift.contract.context import Message, add_scaled, stack_scaled
 from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server, ServerUpdate, server_sum
 
 
@@ -54,13 +55,16 @@ class FedDyn(Objective, ServerUpdate):
         self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
     ) -> None:
         strength, target = scratch
-        G.add_(-target if self.decay else P - target, alpha=strength)
+        add_scaled(G, -target if self.decay else P - target, strength)
 
     def after_clip(
         self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
     ) -> None:
         if self.decay:
-            G.add_(P, alpha=scratch[0])
+            add_scaled(G, P, scratch[0])
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        return stack_scaled(scratches)
 
     def proximal_strength(self, job: Job) -> float:
         """α_k."""

@@ -15,6 +15,7 @@ Maintainers who tried it report collapse, so this is the ordinary cross-entropy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -40,8 +41,11 @@ class FedLC(Objective):
         return offset if self.absent == "count" else offset.masked_fill(job.counts == 0, math.inf)
 
     def logits(self, z: torch.Tensor, batch: Batch, job: Job, offset: torch.Tensor) -> torch.Tensor:
-        spare = z.size(1) - len(offset)  # a model may have more outputs than the data have classes
+        spare = z.size(-1) - offset.size(-1)  # a model may have more outputs than the data have classes
         return z - (F.pad(offset, (0, spare), value=self.spare_offset()) if spare else offset)
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> torch.Tensor:
+        return torch.stack(list(scratches)).unsqueeze(1)
 
     def spare_offset(self) -> float:
         return self.tau * ABSENT**-0.25 if self.absent == "count" else math.inf

@@ -15,13 +15,13 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.context import Message
+from undrift.contract.context import Message, add_scaled, stack_scaled
 from undrift.contract.declare import Declaration, Number
 from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
 
@@ -61,7 +61,10 @@ class FedProx(Objective):
         self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: tuple[float, torch.Tensor]
     ) -> None:
         mu, reference = scratch
-        G.add_(P - reference, alpha=mu)
+        add_scaled(G, P - reference, mu)
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        return stack_scaled(scratches)
 
     def proximal_strength(self, job: Job) -> float:
         return self.mu

@@ -13,6 +13,7 @@ clips gradients. Their head has no bias. If the head has one, it is not scaled a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -41,5 +42,8 @@ class FedRS(Objective):
     def logits(self, z: torch.Tensor, batch: Batch, job: Job, scratch: torch.Tensor) -> torch.Tensor:
         assert batch.head is not None
         assert batch.features is not None
-        bias = batch.head(torch.zeros_like(batch.features[:1]))  # the live bias, with its gradient
+        bias = batch.head(torch.zeros_like(batch.features[..., :1, :]))  # the live bias, with its gradient
         return z + scratch * (batch.logits - bias)
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> torch.Tensor:
+        return torch.stack(list(scratches)).unsqueeze(1)

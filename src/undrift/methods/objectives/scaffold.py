@@ -23,8 +23,9 @@ rate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -63,6 +64,9 @@ class Scaffold(Objective):
         self, P: torch.Tensor, G: torch.Tensor, batch: Batch, job: Job, scratch: dict[str, torch.Tensor]
     ) -> None:
         G.add_(scratch["correction"])
+
+    def stack_scratches(self, scratches: Sequence[Any]) -> dict[str, torch.Tensor]:
+        return {"correction": torch.stack([scratch["correction"] for scratch in scratches])}
 
     def after_training(
         self, job: Job, scratch: dict[str, torch.Tensor], control: torch.Tensor

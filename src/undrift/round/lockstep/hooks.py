@@ -1,15 +1,18 @@
-"""What the hooks of the clients in a stack see, and what they make of the losses."""
+"""What the hooks of the clients in a stack see, and what they make of losses and gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F
 
 from undrift.contract.context import Batch
+from undrift.contract.parts import Objective
 from undrift.round.lockstep.lane import Lane
+from undrift.round.lockstep.linear import outputs
+from undrift.round.second_gradient import Bound
 
 if TYPE_CHECKING:
     from undrift.round.lockstep.stack import Stack
@@ -39,12 +42,72 @@ def head_of(stack: Stack, parameters: Sequence[torch.Tensor]) -> Head:
     return Head(parameters[weight], None if bias is None else parameters[bias])
 
 
+class Calls:
+    """One hook of every part, for all clients of a stack: called once where the part stacks their scratches, else client by
+    client. `of`: a client's own hooks, bound. `known`: the stacked scratches so far, by part."""
+
+    def __init__(self, lanes: Sequence[Lane], of: Callable[[Lane], list[Bound]], known: dict[str, Any]) -> None:
+        self.of = of
+        self.all: list[tuple[Callable[..., Any], Any]] = []
+        for number, (hook, *_) in enumerate(of(lanes[0])):
+            part: Objective = hook.__self__  # type: ignore[attr-defined]
+            if part.key not in known:
+                known[part.key] = part.stack_scratches([of(lane)[number][2] for lane in lanes])
+            self.all.append((hook, known[part.key]))
+        self.at_once = all(stacked is not None for _, stacked in self.all)
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def shrink(self, count: int) -> None:
+        """From now on for the first `count` clients."""
+        self.now = [(hook, first_of(stacked, count)) for hook, stacked in self.all]
+
+    def logits(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The logits of all clients that enter the loss."""
+        for hook, stacked in self.now:
+            z = hook(z, batch, None, stacked)
+        return z
+
+    def gradients(self, P: torch.Tensor, G: torch.Tensor, lanes: Sequence[Lane], usable: Sequence[bool] | None) -> None:
+        """Change the rows of G, of clients that take the step. (What becomes of the others does not count.)"""
+        for number, (hook, stacked) in enumerate(self.now):
+            if stacked is not None:
+                hook(P, G, None, None, stacked)
+                continue
+            for place, (lane, good) in enumerate(zip(lanes, usable or [True] * len(lanes))):
+                if good:
+                    own, job, scratch = self.of(lane)[number]
+                    own(P[place], G[place], lane.batch, job, scratch)
+
+
+def first_of(stacked: Any, count: int) -> Any:
+    """The first `count` clients of a tree whose tensors have the clients as first axis."""
+    if isinstance(stacked, torch.Tensor):
+        return stacked[:count]
+    if isinstance(stacked, dict):
+        return {key: first_of(value, count) for key, value in stacked.items()}
+    return type(stacked)(first_of(value, count) for value in stacked) if isinstance(stacked, (list, tuple)) else stacked
+
+
 def losses(
-    stack: Stack, lanes: Sequence[Lane], per_sample: torch.Tensor, raw: Sequence[float]
+    stack: Stack,
+    lanes: Sequence[Lane],
+    together: Callable[[], Batch],
+    per_sample: torch.Tensor,
+    raw: Sequence[float],
 ) -> tuple[torch.Tensor, list[float]]:
-    """(what is minimised: the sum over all clients, every client's own loss), after logits, sample weights and terms."""
+    """(what is minimised: the sum over all clients, every client's own loss), after logits, sample weights and terms.
+    `together`: makes the batch of all clients."""
+    if stack.logits and stack.logits.at_once:
+        all_of_them = together()
+        z = stack.logits.logits(all_of_them.logits, all_of_them)
+        per_sample = F.cross_entropy(z.transpose(1, 2), all_of_them.y, reduction="none")
+        raw = (per_sample.detach() * stack.share).sum(1).tolist()
+    if not stack.sees_batches:
+        return (per_sample * stack.share).sum(), list(raw)
     batches, values = [lane.batch for lane in lanes if lane.batch is not None], list(raw)
-    changed = bool(lanes[0].logits_hooks)
+    changed = bool(stack.logits) and not stack.logits.at_once
     rows = [row[:count] for row, count in zip(stack.share, stack.samples)]
     if changed:
         z = torch.cat([changed_logits(lane, batch) for lane, batch in zip(lanes, batches)])
@@ -100,6 +163,22 @@ def stack_weights(stack: Stack, lanes: Sequence[Lane], logits: torch.Tensor) -> 
         logits, stack.samples, [lane.sample_weights[0][2] for lane in lanes]
     )
     return weights
+
+
+def of_all(stack: Stack, x: torch.Tensor, y: torch.Tensor, logits: torch.Tensor) -> Batch:
+    """The batch of all clients, as hooks that are called once know it."""
+    nobody = torch.empty(0)
+    batch = Batch(x, y, nobody, nobody, -1)
+    batch.logits = logits
+    if stack.features and stack.network.features is not None:
+        assert stack.network.head_places is not None
+        batch.features = stack.network.features.flatten(2)
+        weight, bias = (None if place is None else stack.leaves[place] for place in stack.network.head_places)
+        assert weight is not None
+        batch.head = lambda features: outputs(
+            features.transpose(1, 2), weight, None if bias is None else bias.unsqueeze(2)
+        ).transpose(1, 2)
+    return batch
 
 
 class Head:

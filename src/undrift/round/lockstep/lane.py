@@ -100,11 +100,3 @@ class Lane:
         self.stats.end_epoch()
         if "effective_steps" in self.plan.lacks:
             self.stats.effective_steps = None
-
-    @property
-    def hooked(self) -> bool:
-        """Whether a hook looks at every batch."""
-        return bool(
-            self.logits_hooks or self.sample_weights or self.loss_terms or self.gradient_hooks or self.after_clips
-            or self.after_steps
-        )  # fmt: skip

@@ -198,6 +198,7 @@ def widths(flat: Flat, sample: torch.Tensor) -> list[int]:
     handles = [
         module.register_forward_hook(lambda _, __, out: found.append(out[0].numel()) if torch.is_tensor(out) else None)
         for module in flat.module.modules()
+        if not isinstance(module, (nn.Sequential, nn.Flatten, nn.Identity))  # they make no new numbers
     ]
     was = flat.module.training
     flat.module.eval()

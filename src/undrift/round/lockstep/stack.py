@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -20,7 +21,6 @@ from undrift.round.lockstep.plain import plain_steps
 from undrift.round.lockstep.second import second_models
 from undrift.round.lockstep.vectors import Rates, Vectors
 from undrift.round.runtime import Runtime
-from undrift.round.second_gradient import Bound
 
 Kept = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]  # a row, what it was, where it may move (None: nowhere)
 
@@ -33,15 +33,28 @@ class Stack:
         self.runtime, self.plan, self.network, self.rows = runtime, runtime.plan, network, rows
         self.layout, self.device = self.plan.layout, runtime.model.device
         first = self.all[0]
-        self.hooked, self.features = first.hooked, runtime.wants("features")
-        self.raw_gradient, self.masked = runtime.wants("gradient"), bool(first.update_masks)
-        graph = first.logits_hooks or first.loss_terms or self.features
-        self.dense = None if graph or runtime.lockstep is None else runtime.lockstep.dense
-        self.looks_at_batch = bool(first.gradient_hooks or first.after_clips or first.after_steps or self.raw_gradient)
+        self.features, self.masked = runtime.wants("features"), bool(first.update_masks)
+        self.raw_gradient = runtime.wants("gradient")
+        scratches: dict[str, Any] = {}
+        self.logits, self.gradients, self.after_clips = (
+            hooks.Calls(self.all, of, scratches)
+            for of in (lambda lane: lane.logits_hooks, lambda lane: lane.gradient_hooks, lambda lane: lane.after_clips)
+        )
+        # Without features hooks see the logits only: autograd goes that far, and what is before them is written out.
+        self.dense = None if self.features or runtime.lockstep is None else runtime.lockstep.dense
+        self.graph = bool(self.dense is None or self.logits or first.loss_terms)
+        in_turn = not (self.gradients.at_once and self.after_clips.at_once)
+        # Whether a hook looks at every client's own batch, beside sample weights; and at losses, step by step.
+        self.looks_at_batch = bool(in_turn or first.after_steps or self.raw_gradient)
+        self.sees_batches = bool(
+            self.looks_at_batch or first.sample_weights or first.loss_terms or not self.logits.at_once
+        )
+        self.hooked = bool(self.sees_batches or self.logits)
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
         self.rates_known = {lane.lr for lane in self.all}
         self.private = None if self.plan.private is None else self.plan.private[: self.layout.nP].to(self.device)
-        whole = self.dense is None or self.hooked or self.masked or self.plan.clip is not None
+        corrected = self.gradients or self.after_clips
+        whole = bool(self.dense is None or self.hooked or corrected or self.masked or self.plan.clip is not None)
         self.keeps_momentum = self.plan.persist_momentum and self.plan.optimizer == "sgd" and self.plan.momentum > 0
         self.vectors = Vectors(self.plan, len(self.all), self.device, whole)
         self.load()
@@ -110,6 +123,8 @@ class Stack:
         if self.dense is not None:
             self.bound = self.dense.bind(self.leaves, None if self.vectors.whole else self.vectors.gradients(count))
         self.rates = self.rates_of(count)
+        for calls in (self.logits, self.gradients, self.after_clips):
+            calls.shrink(count)
 
     def rates_of(self, count: int) -> Rates:
         if len(self.rates_known) == 1:
@@ -128,11 +143,11 @@ class Stack:
         x, y, self.share = self.batches.of(step, self.active)
         if self.hooked:
             self.samples = [lane.counts[step] for lane in lanes]
-        if self.dense is not None:
+        if self.graph:
+            raw, usable = self.autograd_step(step, x, y)
+        else:
             with torch.no_grad():
                 raw, usable = self.dense_step(step, x, y)
-        else:
-            raw, usable = self.autograd_step(step, x, y)
         if self.deferred is not None:
             with torch.no_grad():
                 self.update_deferred()
@@ -165,7 +180,7 @@ class Stack:
                 values = (per_sample * weights).sum(1).tolist()
                 for lane, mean in zip(lanes, weights.sum(1).tolist()):
                     lane.mean_weight = mean
-            if stacked is None or self.looks_at_batch:
+            if self.looks_at_batch or (lanes[0].sample_weights and stacked is None):
                 hooks.batches(self, step, lanes, x, y, logits)
                 for place, lane in enumerate(lanes):
                     assert lane.batch is not None
@@ -183,22 +198,33 @@ class Stack:
         return raw, usable
 
     def autograd_step(self, step: int, x: torch.Tensor, y: torch.Tensor) -> tuple[list[float], list[bool]]:
-        """Losses and gradients by autograd: the clients share no parameter, so one pass gives every client's."""
+        """Losses and gradients by autograd: the clients share no parameter, so one pass gives every client's. Where the network
+        is written out, autograd ends at its logits."""
         lanes = self.lanes
-        logits = self.network(self.leaves, x, self.share)
+        if self.dense is None:
+            logits = self.network(self.leaves, x, self.share)
+        else:
+            with torch.no_grad():
+                logits = self.bound.forward(x, self.share).transpose(1, 2).contiguous()
+            logits.requires_grad_()
         per_sample = F.cross_entropy(logits.transpose(1, 2), y, reduction="none")
         raw = values = self.numbers((per_sample.detach() * self.share).sum(1))
         if self.hooked:
-            hooks.batches(self, step, lanes, x, y, logits.contiguous())
-            loss, values = hooks.losses(self, lanes, per_sample, raw)
+            if self.sees_batches:
+                hooks.batches(self, step, lanes, x, y, logits.contiguous())
+            loss, values = hooks.losses(self, lanes, lambda: hooks.of_all(self, x, y, logits), per_sample, raw)
         else:
             loss = (per_sample * self.share).sum()
         usable = self.usable(values)
         if self.deferred is not None or any(usable):
             # A scalar: given gradients of outputs, autograd would import sympy, which takes seconds.
-            parameters = self.leaves[: len(self.vectors.entries)]
-            found = torch.autograd.grad(loss, parameters, allow_unused=True)
-            self.vectors.take([torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters)])
+            sources = [logits] if self.dense is not None else self.leaves[: len(self.vectors.entries)]
+            found = torch.autograd.grad(loss, sources, allow_unused=True)
+            grads = [torch.zeros_like(p) if g is None else g for g, p in zip(found, sources)]
+            if self.dense is not None:
+                with torch.no_grad():
+                    grads = self.bound.backward(grads[0].transpose(1, 2).contiguous())
+            self.vectors.take(grads)
         return raw, usable
 
     def numbers(self, values: torch.Tensor) -> list[float]:
@@ -218,18 +244,18 @@ class Stack:
     def update(self, usable: Sequence[bool] | None) -> None:
         """The gradient hooks, clip, SGD. A client without a usable loss stays where it is, momentum included. None: all
         take the step."""
-        plan, lanes = self.plan, self.lanes
-        if self.hooked and usable is not None:
-            self.gradient_hooks(usable)
+        plan = self.plan
+        if self.raw_gradient:
+            for place, lane in enumerate(self.lanes):
+                if lane.batch is not None:
+                    lane.batch.gradient = self.row(self.vectors.G, place).clone()
+        self.correct(self.gradients, usable)
         if plan.clip is not None:
             G = self.vectors.G[0][: self.active]
             norm = torch.linalg.vector_norm(G, dim=1, keepdim=True)
             # Only the parameters' own columns: padding has to stay 0, and a norm may be NaN.
             G[:, : self.layout.nP].mul_(torch.clamp(plan.clip / (norm + 1e-6), max=1.0))
-        if self.hooked and usable is not None:
-            for place, (lane, good) in enumerate(zip(lanes, usable)):
-                if good and lane.after_clips:
-                    self.correct(lane, place, lane.after_clips)
+        self.correct(self.after_clips, usable)
         kept = self.kept(usable) if self.masked or usable is not None else []
         self.vectors.step(self.active, self.rates)
         for row, before, mask in kept:
@@ -265,20 +291,12 @@ class Stack:
         for stack, held in zip(stacks, before):
             held_back(stack, held, self.taking)
 
-    def gradient_hooks(self, usable: Sequence[bool]) -> None:
-        for place, (lane, good) in enumerate(zip(self.lanes, usable)):
-            if not good:
-                continue
-            if self.raw_gradient and lane.batch is not None:
-                lane.batch.gradient = self.row(self.vectors.G, place).clone()
-            if lane.gradient_hooks:
-                self.correct(lane, place, lane.gradient_hooks)
-
-    def correct(self, lane: Lane, place: int, called: Sequence[Bound]) -> None:
-        """What hooks make of a client's gradient, then the private part's own gradient back in its place."""
-        P, G = self.row(self.vectors.P, place), self.row(self.vectors.G, place)
-        own = G[self.private] if self.private is not None else None
-        for hook, job, scratch in called:
-            hook(P, G, lane.batch, job, scratch)
+    def correct(self, calls: hooks.Calls, usable: Sequence[bool] | None) -> None:
+        """What hooks make of the gradients, then the private part's own gradient back in its place."""
+        if not calls:
+            return
+        P, G = (stack[0][: self.active, : self.layout.nP] for stack in (self.vectors.P, self.vectors.G))
+        own = None if self.private is None else G[:, self.private]
+        calls.gradients(P, G, self.lanes, usable)
         if own is not None:
-            G[self.private] = own
+            G[:, self.private] = own
