@@ -41,11 +41,13 @@ OWN = {"loss": None, "momentum": 0.9, "weight_decay": 1e-3, "batch": 8, "epochs"
 
 
 @pytest.mark.parametrize("model", [network, curved])
-@pytest.mark.parametrize("name", ["fedavg", "fedrep", "fednova", "fedprox"])  # fedprox has a hook at every step
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedrep", "fednova", "fedprox", "scaffold", "fedlc"]
+)  # fedlc has to know losses
 @pytest.mark.parametrize("more", [{}, {"clip": 0.05, "persist_momentum": True}, {"optimizer": "adam", "lr": 0.01}])
 def test_steps_that_are_masked_and_counted_later_have_the_bits_of_steps_that_are_read(device, name, model, more):
-    if name == "fednova" and more:
-        pytest.skip("it needs a momentum that starts anew")
+    if name in ("fednova", "scaffold") and (more.get("persist_momentum") or "optimizer" in more):
+        pytest.skip("it needs SGD with a momentum that starts anew")
     own = {**OWN, "model": model, **more}
     read = in_stacks(50, name, federation(), **own)
     device()
@@ -58,26 +60,36 @@ def test_steps_that_are_masked_and_counted_later_have_the_bits_of_steps_that_are
     assert (1, "nonfinite") in {event[1:3] for event in later.events}
 
 
-def test_a_stack_reads_once_however_many_steps_it_takes(device, monkeypatch):
+READING = ("tolist", "item", "__bool__", "__float__", "__int__", "numpy", "cpu", "nonzero")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox(mu=0.1)", "scaffold", "feddyn", "feddyn(decay=true)"])
+def test_a_stack_reads_once_however_many_steps_it_takes(device, monkeypatch, name):
     device()
     reads, inside = [], []
-    run, tolist, item = Stack.run, torch.Tensor.tolist, torch.Tensor.item
+    run = Stack.run
 
     def counted(self):
         inside.append(self)
         run(self)
         inside.clear()
 
-    def reading(how):
-        return lambda tensor: (reads.append(inside[0]) if inside else None, how(tensor))[1]
+    def reading(name, how):
+        def read(tensor, *given, **more):
+            if inside:
+                reads.append(name)
+            return how(tensor, *given, **more)
+
+        return read
 
     monkeypatch.setattr(Stack, "run", counted)
-    monkeypatch.setattr(torch.Tensor, "tolist", reading(tolist))
-    monkeypatch.setattr(torch.Tensor, "item", reading(item))
+    for how in READING:
+        monkeypatch.setattr(torch.Tensor, how, reading(how, getattr(torch.Tensor, how)))
     for epochs in (1, 4):
         reads.clear()
-        in_stacks(50, "fedavg", federation(), **{**OWN, "model": network, "epochs": epochs, "rounds": 1})
-        assert len(reads) == 1
+        in_stacks(50, name, federation(), **{**OWN, "model": network, "epochs": epochs, "rounds": 1})
+        # All losses after the last step. FedAvg asks before whether all are finite.
+        assert reads == (["__bool__", "tolist"] if name == "fedavg" else ["tolist"])
 
 
 def test_several_workers_share_a_device_if_they_are_asked_for(monkeypatch):

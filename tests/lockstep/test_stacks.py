@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.contract.parts import Objective, Personalize
+from undrift.contract.parts import Objective, Personalize, add_scaled, stack_scaled
 from undrift.core.errors import RunFailed
 from undrift.core.vector import Flat
 from undrift.engine.pool import dealt
@@ -436,3 +436,56 @@ def test_chunks_for_workers_take_equally_long():
 
 def test_what_is_decided_does_not_depend_on_the_data():
     assert torch.equal(decide.sample_of(torch.zeros(2, 7)), decide.sample_of(torch.ones(2, 7)))
+
+
+@dataclass(frozen=True)
+class Pull(Objective):
+    """Pulls towards a point of the client's own, in `gradient` or after the clip. `at_once`: for all clients in one call."""
+
+    at_once: bool = True
+    late: bool = False
+    lockstep: ClassVar = True
+
+    def before_training(self, job, state, server_message):
+        return {"strength": 0.1 + job.client, "to": job.plan.layout.trainable(job.received) * (1 + job.client)}
+
+    def gradient(self, P, G, batch, job, scratch):
+        assert P.shape == G.shape
+        assert (job is None) == (batch is None) == (P.dim() == 2)
+        if not self.late:
+            add_scaled(G, P - scratch["to"], scratch["strength"])
+
+    def after_clip(self, P, G, batch, job, scratch):
+        if self.late:
+            add_scaled(G, P - scratch["to"], scratch["strength"])
+
+    def stack_scratches(self, scratches):
+        if not self.at_once:
+            return None
+        strength, to = stack_scaled([(scratch["strength"], scratch["to"]) for scratch in scratches])
+        return {"strength": strength, "to": to}
+
+
+@dataclass(frozen=True)
+class Halve(Objective):
+    """Between two parts: it halves what the first one left."""
+
+    lockstep: ClassVar = True
+
+    def gradient(self, P, G, batch, job, scratch):
+        assert batch.logits.size(0) == len(batch.y)
+        G.mul_(0.5)
+
+
+@pytest.mark.parametrize("parts", [(Pull(),), (Pull(late=True),), (Pull(), Halve()), (Halve(), Pull(), "fedper")])
+@pytest.mark.parametrize("network", ["dense", "norms"])
+@pytest.mark.parametrize("more", [{}, {"clip": 0.5}])
+def test_hooks_that_are_called_once_for_all_do_what_they_do_in_turn(parts, network, more):
+    """In the order of the parts, with other parts between them, and without a touch of what stays private."""
+    federation = tiny(clients=5, sizes=[40, 3, 17, 9, 30])
+    own = {**OWN, "model": NETWORKS[network], "rounds": 2, "lr": 0.02, "selection": "all", "cohort": None, **more}
+    found = [in_stacks(clients, method(*parts), federation, **own) for clients in (1, 2, 50)]
+    assert all(torch.equal(found[0].vector, other.vector) for other in found[1:])
+    in_turn = method(*(replace(part, at_once=False) if isinstance(part, Pull) else part for part in parts))
+    for other in (in_stacks(50, in_turn, federation, **own), run_parts(in_turn, federation, **own, lockstep="off")):
+        assert torch.allclose(found[0].vector, other.vector, rtol=1e-4, atol=1e-5)

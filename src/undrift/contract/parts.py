@@ -36,6 +36,7 @@ from undrift.contract.context import (
     add_scaled,
     copied,
     server_sum,
+    stack_scaled,
 )
 from undrift.contract.declare import Declaration
 from undrift.contract.job import Job
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AXES", "Batch", "Combine", "Job", "Objective", "Part", "Personalize", "Plan", "Private", "Problem", "Range", "Replies",
     "Sampling", "Server", "ServerUpdate", "Tree", "Upload", "Weighting", "add_scaled", "copied", "defines", "server_sum",
+    "stack_scaled",
 ]  # fmt: skip
 
 

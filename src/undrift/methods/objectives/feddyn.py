@@ -27,8 +27,19 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.context import Message, add_scaled, stack_scaled
-from undrift.contract.parts import Batch, Job, Objective, Range, Replies, Server, ServerUpdate, server_sum
+from undrift.contract.context import Message
+from undrift.contract.parts import (
+    Batch,
+    Job,
+    Objective,
+    Range,
+    Replies,
+    Server,
+    ServerUpdate,
+    add_scaled,
+    server_sum,
+    stack_scaled,
+)
 
 
 @dataclass(frozen=True)

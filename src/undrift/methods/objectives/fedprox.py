@@ -21,9 +21,21 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
-from undrift.contract.context import Message, add_scaled, stack_scaled
+from undrift.contract.context import Message
 from undrift.contract.declare import Declaration, Number
-from undrift.contract.parts import Batch, Job, Objective, Plan, Problem, Range, Replies, Server, Tree
+from undrift.contract.parts import (
+    Batch,
+    Job,
+    Objective,
+    Plan,
+    Problem,
+    Range,
+    Replies,
+    Server,
+    Tree,
+    add_scaled,
+    stack_scaled,
+)
 
 STEP, PATIENCE = 0.1, 5
 

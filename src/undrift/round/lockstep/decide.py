@@ -196,6 +196,8 @@ class Lockstep:
         vectors = (7 if plan.optimizer == "adam" else 6) * 4 * rounded(plan.layout.nP)
         if any(defines(part, "after_step") for part in plan.method.at_client):
             vectors *= 2  # a second model
+        if any(defines(part, "stack_scratches") for part in plan.method.at_client):
+            vectors += 2 * 4 * rounded(plan.layout.nP)  # their vectors along P once more, and one on its way to G
         self.of_client = vectors + 3 * 4 * self.rows * self.passing  # and one batch on its way through the network
         # Places, labels and weights of a batch. With few classes also its log-probabilities, twice, and the labels' gradient.
         outputs = 0 if self.dense is None or self.dense.outputs > FEW_CLASSES else self.dense.outputs

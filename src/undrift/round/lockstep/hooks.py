@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,15 +45,15 @@ def head_of(stack: Stack, parameters: Sequence[torch.Tensor]) -> Head:
 
 class Calls:
     """One hook of every part, for all clients of a stack: called once where the part stacks their scratches, else client by
-    client. `of`: a client's own hooks, bound. `known`: the stacked scratches so far, by part."""
+    client. `name`: of a client's own hooks, bound. `known`: the stacked scratches so far, by part."""
 
-    def __init__(self, lanes: Sequence[Lane], of: Callable[[Lane], list[Bound]], known: dict[str, Any]) -> None:
-        self.of = of
+    def __init__(self, lanes: Sequence[Lane], name: str, known: dict[str, Any]) -> None:
+        self.of: Callable[[Lane], list[Bound]] = attrgetter(name)
         self.all: list[tuple[Callable[..., Any], Any]] = []
-        for number, (hook, *_) in enumerate(of(lanes[0])):
-            part: Objective = hook.__self__  # type: ignore[attr-defined]
+        for number, (hook, *_) in enumerate(self.of(lanes[0])):
+            part: Objective = hook.__self__
             if part.key not in known:
-                known[part.key] = part.stack_scratches([of(lane)[number][2] for lane in lanes])
+                known[part.key] = part.stack_scratches([self.of(lane)[number][2] for lane in lanes])
             self.all.append((hook, known[part.key]))
         self.at_once = all(stacked is not None for _, stacked in self.all)
 

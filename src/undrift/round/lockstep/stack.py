@@ -37,8 +37,7 @@ class Stack:
         self.raw_gradient = runtime.wants("gradient")
         scratches: dict[str, Any] = {}
         self.logits, self.gradients, self.after_clips = (
-            hooks.Calls(self.all, of, scratches)
-            for of in (lambda lane: lane.logits_hooks, lambda lane: lane.gradient_hooks, lambda lane: lane.after_clips)
+            hooks.Calls(self.all, name, scratches) for name in ("logits_hooks", "gradient_hooks", "after_clips")
         )
         # Without features hooks see the logits only: autograd goes that far, and what is before them is written out.
         self.dense = None if self.features or runtime.lockstep is None else runtime.lockstep.dense
@@ -46,9 +45,8 @@ class Stack:
         in_turn = not (self.gradients.at_once and self.after_clips.at_once)
         # Whether a hook looks at every client's own batch, beside sample weights; and at losses, step by step.
         self.looks_at_batch = bool(in_turn or first.after_steps or self.raw_gradient)
-        self.sees_batches = bool(
-            self.looks_at_batch or first.sample_weights or first.loss_terms or not self.logits.at_once
-        )
+        in_turn = not self.logits.at_once
+        self.sees_batches = bool(self.looks_at_batch or first.sample_weights or first.loss_terms or in_turn)
         self.hooked = bool(self.sees_batches or self.logits)
         self.new_epochs = {step for lane in self.all for step in lane.new_epochs}
         self.rates_known = {lane.lr for lane in self.all}
