@@ -55,7 +55,7 @@ class ClientState:
         if self.momentum is not None:
             tree["momentum"] = self.momentum.cpu().clone()
         if self.trained is not None:
-            tree["held"] = self.trained.cpu()
+            tree["held"] = self.trained.cpu().clone()
         if not finite_tree(tree):
             return reply.failed("nonfinite", "the client's new state is not finite")
         if len(tree) > 1 or self.parts:

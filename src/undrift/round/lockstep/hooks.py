@@ -48,7 +48,7 @@ class Calls:
     client. `name`: of a client's own hooks, bound. `known`: the stacked scratches so far, by part."""
 
     def __init__(self, lanes: Sequence[Lane], name: str, known: dict[str, Any]) -> None:
-        self.of: Callable[[Lane], list[Bound]] = attrgetter(name)
+        self.of: Callable[[Lane], Sequence[Bound]] = attrgetter(name)
         self.all: list[tuple[Callable[..., Any], Any]] = []
         for number, (hook, *_) in enumerate(self.of(lanes[0])):
             part: Objective = hook.__self__

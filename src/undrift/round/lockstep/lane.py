@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from undrift.contract.context import Batch
-from undrift.contract.job import TrainingStats
+from undrift.contract.job import ActivePart, TrainingStats
 from undrift.core.determinism import drawing_from
 from undrift.core.streams import key, torch_stream
 from undrift.core.vector import Integers
 from undrift.round.orders import Reply
-from undrift.round.second_gradient import bound
+from undrift.round.second_gradient import Bound, bound
 
 if TYPE_CHECKING:
     from undrift.round.client import ClientRound
@@ -30,20 +31,22 @@ class Lane:
     """A client whose round is prepared up to its first batch. All draws come from the streams of one-by-one training, so
     the batches are the same."""
 
+    logits_hooks: Sequence[Bound] = ()
+    sample_weights: Sequence[Bound] = ()
+    loss_terms: Sequence[Bound] = ()
+    gradient_hooks: Sequence[Bound] = ()
+    after_clips: Sequence[Bound] = ()
+    update_masks: Sequence[Bound] = ()
+    after_steps: Sequence[Bound] = ()
+    proximal = 0.0  # lr · μ of all proximal terms
+
     def __init__(self, work: ClientRound, reply: Reply) -> None:
         plan, order = work.plan, work.order
         self.work, self.reply, self.data, self.plan = work, reply, work.data, plan
         self.stats, self.rule, self.lr = TrainingStats(plan.momentum), LaneRule(), plan.rate(order.round)
-        parts = work.parts
-        self.logits_hooks, self.sample_weights, self.loss_terms, self.gradient_hooks, self.after_clips = (
-            bound(parts, hook) for hook in ("logits", "sample_weights", "loss", "gradient", "after_clip")
-        )
-        self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
-        if self.after_steps:
-            draws = torch.Generator().manual_seed(key(plan.seed, "also", order.round, order.client))
-            self.after_step_draws = draws.get_state()
+        if work.parts:
+            self.bind(work.parts)
         self.mean_weight = 1.0  # of the last batch's samples
-        self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
         self.mask: torch.Tensor | None = None
         self.batch: Batch | None = None
         self.scoring, self.scored = self.data.scoring, self.data.samples_scored
@@ -52,6 +55,18 @@ class Lane:
         self.new_epochs: set[int] = set()  # the first step of each
         self.positions = self.schedule()
         self.steps = len(self.positions)
+
+    def bind(self, parts: Sequence[ActivePart]) -> None:
+        """The hooks of this client."""
+        self.logits_hooks, self.sample_weights, self.loss_terms, self.gradient_hooks, self.after_clips = (
+            bound(parts, hook) for hook in ("logits", "sample_weights", "loss", "gradient", "after_clip")
+        )
+        self.update_masks, self.after_steps = bound(parts, "update_mask"), bound(parts, "after_step")
+        self.proximal = self.lr * sum(hook(job) for hook, job, _ in bound(parts, "proximal_strength"))
+        if self.after_steps:
+            order = self.work.order
+            draws = torch.Generator().manual_seed(key(self.plan.seed, "also", order.round, order.client))
+            self.after_step_draws = draws.get_state()
 
     def schedule(self) -> np.ndarray:
         """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""

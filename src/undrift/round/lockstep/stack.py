@@ -90,7 +90,7 @@ class Stack:
         momentum = vectors.rows(vectors.V) if self.keeps_momentum else None
         for place, (lane, trained) in enumerate(zip(self.all, vectors.trained())):
             lane.finish()
-            lane.work.trained = trained.clone()  # at an address of its own: sums round by alignment
+            lane.work.trained = trained
             if momentum is not None:
                 lane.rule.buffers = [momentum[place]]
 

@@ -11,6 +11,7 @@ from undrift.contract.context import Plan
 from undrift.round.lockstep.leaves import buffers_of
 from undrift.round.lockstep.linear import padded_outputs, rounded
 
+SMALL = 4096  # parameters
 Rates = Sequence[tuple[float, list[int] | None]]  # a rate, and the places of the clients that have it (None: all)
 
 
@@ -67,9 +68,14 @@ class Vectors:
         if self.F.size(1):
             torch.stack([row[self.plan.layout.nP :] for row in rows], out=self.F)
 
-    def trained(self) -> torch.Tensor:
-        """[clients, n]: the models."""
-        return torch.cat([*self.cut(self.P), self.F], 1)
+    def trained(self) -> list[torch.Tensor]:
+        """The clients' models. Each is aligned like a tensor of its own, because sums round by alignment. Small ones are copies:
+        they would be pickled with all the others."""
+        n = self.plan.layout.n
+        together = torch.empty(len(self.F), rounded(n), device=self.F.device)
+        torch.cat([*self.cut(self.P), self.F], 1, out=together[:, :n])
+        rows = [row[:n] for row in together.unbind()]
+        return rows if n > SMALL else [row.clone() for row in rows]
 
     def rows(self, of: Sequence[torch.Tensor]) -> torch.Tensor:
         """[clients, nP] of P or V."""
