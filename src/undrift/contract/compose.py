@@ -77,6 +77,16 @@ class Method:
         """The parts that have something to do at a client."""
         return tuple(part for part in self.parts if any(defines(part, hook) for hook in CLIENT_HOOKS))
 
+    def defining(self, hook: str) -> Sequence[Part]:
+        """The parts that define a hook: asked for each client of each round."""
+        if hook not in self._defining:
+            self._defining[hook] = [part for part in self.parts if defines(part, hook)]
+        return self._defining[hook]
+
+    @cached_property
+    def _defining(self) -> dict[str, Sequence[Part]]:
+        return {}
+
     def resolve(self, plan: Plan) -> Method:
         return replace(self, parts=tuple(part.resolve(plan) for part in self.parts))
 

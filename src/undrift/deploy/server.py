@@ -291,7 +291,7 @@ def evaluate_last_round(loop: Loop, evaluator: SiteEvaluator, store: RunStore, s
     cohort = json.loads(store.record.all("SELECT cohort FROM rounds WHERE round = ?", (round,))[0][0])
     rows = evaluator.metrics_of(evaluator.engine.map(evaluator.orders(server_state, cohort, loop.open_round)))
     with store.record.transaction():  # rows arrive at once only after the last round
-        store.record.add("metrics", rows)
+        store.record.add(metrics=rows)
 
 
 # ---- the server's own data -----------------------------------------------------------------------------------------

@@ -79,19 +79,15 @@ class ServerRound:
 
     def broadcasts(self) -> dict[str, Message]:
         """What goes to every client, by part."""
-        return {
-            part.key: self.declared(part, self.call(part, "broadcast"))
-            for part in self.plan.method.parts
-            if defines(part, "broadcast")
-        }
+        parts = self.plan.method.defining("broadcast")
+        return {part.key: self.declared(part, self.call(part, "broadcast")) for part in parts}
 
     def messages_for(self, broadcasts: dict[str, Message], client: int) -> dict[str, Message]:
         """What goes to one client, by part: the broadcasts and what is meant for it alone."""
         messages = dict(broadcasts)
-        for part in self.plan.method.parts:
-            if defines(part, "message_for"):
-                own = self.declared(part, self.call(part, "message_for", client))
-                messages[part.key] = {**messages.get(part.key, {}), **own}
+        for part in self.plan.method.defining("message_for"):
+            own = self.declared(part, self.call(part, "message_for", client))
+            messages[part.key] = {**messages.get(part.key, {}), **own}
         return messages
 
     def declared(self, part: Part, message: Message) -> Message:
@@ -103,8 +99,9 @@ class ServerRound:
 
     def model_for(self, client: int, position: int) -> torch.Tensor:
         """The vector this client is sent."""
-        part = self.plan.method.one("server")
-        return self.vector_of(part, "model_for", client, position) if defines(part, "model_for") else self.vector
+        for part in self.plan.method.defining("model_for"):  # one at most: the axis has a single place
+            return self.vector_of(part, "model_for", client, position)
+        return self.vector
 
     def call(self, part: Part, hook: str, *given: Any) -> Any:
         """A part's hook at the server. What it raises ends the run with the part's name and the part's own traceback."""
@@ -150,9 +147,8 @@ class ServerRound:
         for part in method.on("upload"):
             if defines(part, "release"):
                 mixed, replies = self.call(part, "release", mixed, replies.of(part.key))
-        for part in method.parts:
-            if defines(part, "receive"):
-                self.call(part, "receive", replies.of(part.key))
+        for part in method.defining("receive"):
+            self.call(part, "receive", replies.of(part.key))
         vector = self.vector_of(server, "step", mixed, replies.of(server.key)).detach().clone()
         if not sound(vector, state.vector):
             return self.unchanged(
@@ -185,9 +181,11 @@ class ServerRound:
             for client, weight in zip(replies.ids, weights):
                 self.notes.append((round, client, key, "uncapped", as_json(weight)))
             weights = capped(weights, self.plan.weight_cap)
-        for client, weight, loss in zip(replies.ids, weights, replies.loss):
-            self.notes.append((round, client, key, "weight", as_json(weight)))
-            self.notes.append((round, client, key, "loss", as_json(loss)))
+        self.notes += [
+            (round, client, key, name, as_json(value))
+            for client, *both in zip(replies.ids, weights, replies.loss)
+            for name, value in zip(("weight", "loss"), both)
+        ]
         return replies, weights
 
     def raw_weights(self, part: Part, replies: Replies) -> torch.Tensor:
@@ -283,7 +281,7 @@ def first_state(
     """The state before round 0: the parts' memories begin here."""
     state = ServerState(0, vector, vector, integers, {}, {})
     server_round = open_round(state)
-    parts = [part for part in plan.method.parts if defines(part, "init_server")]
+    parts = plan.method.defining("init_server")
     memories = {part.key: copied(server_round.call(part, "init_server")) for part in parts}
     return replace(state, memories=memories)
 

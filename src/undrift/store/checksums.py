@@ -42,17 +42,19 @@ def real(value: Any) -> float | None:
     return None if value is None or value != value else float(value)
 
 
-def add(db: sqlite3.Connection, name: str, rows: Sequence[Row]) -> None:
+def add(db: sqlite3.Connection, tables: Mapping[str, Sequence[Row]]) -> None:
     """Continue the checksums of the rounds of these rows, which are inserted in this order."""
-    if not rows:
+    rounds = [row[0] for rows in tables.values() for row in rows]
+    if not rounds:
         return
-    rounds = [row[0] for row in rows]
-    query = "SELECT round, crc32 FROM checksums WHERE name = ? AND round BETWEEN ? AND ?"
-    known, added = dict(db.execute(query, (name, min(rounds), max(rounds)))), list[Row]()
-    for round, group in groupby(rows, key=itemgetter(0)):
-        several = list(group)
-        known[round] = crc(several, known.get(round, 0))
-        added.append((round, name, len(several), known[round]))
+    query = "SELECT round, name, crc32 FROM checksums WHERE round BETWEEN ? AND ?"
+    known = {(round, name): found for round, name, found in db.execute(query, (min(rounds), max(rounds)))}
+    added = list[Row]()
+    for name, rows in tables.items():
+        for round, group in groupby(rows, key=itemgetter(0)):
+            several, place = list(group), (round, name)
+            known[place] = crc(several, known.get(place, 0))
+            added.append((*place, len(several), known[place]))
     db.executemany(ADD, added)
 
 
@@ -73,13 +75,13 @@ def written(db: sqlite3.Connection, name: str) -> int | None:
 def forget_from(db: sqlite3.Connection, round: int) -> None:
     """After the rows from this round on were deleted, except some events: only the checksums of these are left."""
     db.execute("DELETE FROM checksums WHERE round >= ?", (round,))
-    add(db, "events", db.execute("SELECT * FROM events WHERE round >= ? ORDER BY rowid", (round,)).fetchall())
+    add(db, {"events": db.execute("SELECT * FROM events WHERE round >= ? ORDER BY rowid", (round,)).fetchall()})
 
 
 def add_all(db: sqlite3.Connection) -> None:
     """Checksums of everything in a record that an older version wrote without any."""
     for name in ROUND_TABLES:
-        add(db, name, db.execute(f"SELECT * FROM {name} ORDER BY rowid").fetchall())
+        add(db, {name: db.execute(f"SELECT * FROM {name} ORDER BY rowid").fetchall()})
     for name in WHOLE_TABLES:
         seal(db, name)
 

@@ -94,19 +94,21 @@ class Record:
     ) -> None:
         """Write all rows of a round in one transaction. It does not wait for the disk: the next checkpoint does."""
         with self.transaction():
-            self.add("rounds", [(round, seconds, lr, json.dumps(list(cohort)))])
-            self.add("metrics", metrics)
-            self.add("notes", notes)
-            self.add("events", events)
-            self.add("times", [(round, *spent) for spent in (times or {}).items()])
+            self.add(
+                rounds=[(round, seconds, lr, json.dumps(list(cohort)))],
+                metrics=metrics,
+                notes=notes,
+                events=events,
+                times=[(round, *spent) for spent in (times or {}).items()],
+            )
         self.mark_rounds(round + 1)
 
-    def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    def add(self, **tables: Iterable[tuple[Any, ...]]) -> None:
         """Insert rows of rounds, with their checksums, in an open transaction."""
-        stored = checksums.as_stored(table, rows)
-        if stored:
-            self.db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(stored[0]))})", stored)
-            checksums.add(self.db, table, stored)
+        stored = {name: rows for name, given in tables.items() if (rows := checksums.as_stored(name, given))}
+        for name, rows in stored.items():
+            self.db.executemany(f"INSERT INTO {name} VALUES ({','.join('?' * len(rows[0]))})", rows)
+        checksums.add(self.db, stored)
 
     def name_clients(self, names: Sequence[str]) -> None:
         """Before round 0: what the clients are called, if they have names."""
@@ -116,7 +118,7 @@ class Record:
 
     def event(self, round: int, client: int | None, kind: str, detail: str) -> None:
         with self.transaction():
-            self.add("events", [(round, client, kind, detail)])
+            self.add(events=[(round, client, kind, detail)])
 
     def mark_rounds(self, rounds: int) -> None:
         """Note the number of committed rounds outside the record, so that a record that lost some is noticed."""
