@@ -70,7 +70,7 @@ class Lane:
 
     def schedule(self) -> np.ndarray:
         """[steps, batch]: the positions of every batch of all epochs. An incomplete one is filled up with its first sample."""
-        plan, order, batch, rows = self.plan, self.work.order, self.plan.batch, list[np.ndarray]()
+        plan, order, orders = self.plan, self.work.order, list[torch.Tensor]()
         stream = torch_stream(plan.seed, "order", order.round, order.client)
         pickers = bound(self.work.parts, "epoch_indices")
         for epoch in range(plan.epochs):
@@ -79,19 +79,28 @@ class Lane:
                 chosen = hook(job, scratch, epoch)
                 size = len(chosen)
             index = torch.randperm(size, generator=stream)
-            positions = (index if chosen is None else chosen.cpu()[index]).numpy()
-            full, rest = divmod(size, batch)
-            if rest == 1 and plan.layout.batchnorm_needs_two:  # BatchNorm cannot learn from one sample
-                rest, positions = 0, positions[:-1]
-            self.new_epochs.add(len(self.counts))
-            self.counts += [batch] * full
-            self.epochs += [epoch] * full
-            rows.append(positions)
-            if rest:
-                self.counts.append(rest)
-                self.epochs.append(epoch)
-                rows.append(positions[full * batch].repeat(batch - rest))
-        return np.concatenate(rows).reshape(-1, batch)[: order.budget]
+            orders.append(index if chosen is None else chosen.cpu()[index])
+        # Epochs of equal length are cut together.
+        alike = [orders] if len({len(one) for one in orders}) == 1 else [[one] for one in orders]
+        rows = [self.cut(torch.stack(some).numpy(), epoch) for epoch, some in enumerate(alike)]
+        return (rows[0] if len(rows) == 1 else np.concatenate(rows))[: order.budget]
+
+    def cut(self, orders: np.ndarray, epoch: int) -> np.ndarray:
+        """[steps, batch] of epochs [epochs, samples], of which the first one has this number."""
+        (epochs, size), batch = orders.shape, self.plan.batch
+        full, rest = divmod(size, batch)
+        if rest == 1 and self.plan.layout.batchnorm_needs_two:  # BatchNorm cannot learn from one sample
+            rest = 0
+        steps, whole = full + (rest > 0), full * batch
+        rows = np.empty((epochs, steps * batch), np.int64)
+        rows[:, : whole + rest] = orders[:, : whole + rest]
+        if rest:
+            rows[:, whole + rest :] = orders[:, whole : whole + 1]
+        first = len(self.counts)
+        self.new_epochs.update(range(first, first + epochs * steps, steps) if steps else ())
+        self.counts += ([batch] * full + [rest] * (rest > 0)) * epochs
+        self.epochs += [number for number in range(epoch, epoch + epochs) for _ in range(steps)]
+        return rows.reshape(-1, batch)
 
     def begin_step(self, step: int, count: bool = True) -> None:
         """Enter the step's epoch, where it is a new one. Without `count` the statistics come later."""
